@@ -12,7 +12,7 @@ ROOT = DOCS.parent
 GENERATED = DOCS / "generated"
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
-import catalogue  # noqa: E402
+import catalogue_page  # noqa: E402
 
 import tfm  # noqa: E402
 
@@ -181,7 +181,7 @@ def setup(app) -> None:
     shutil.rmtree(GENERATED, ignore_errors=True)
     write_reference()
     copy_notebooks()
-    catalogue.write(GENERATED / "catalogue.md")
+    catalogue_page.write(GENERATED / "catalogue.md")
     app.connect("source-read", resolve_links)
     app.connect("include-read", resolve_readme)
     app.connect("autodoc-process-docstring", list_fields)

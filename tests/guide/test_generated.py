@@ -39,12 +39,12 @@ def test_every_pattern_has_a_picture(generator):
 
 def test_the_readme_counts_the_variants(generator):
     (claimed,) = re.findall(r"\*\*(\d+) variants", (DOCS.parent / "README.md").read_text())
-    assert int(claimed) == sum(generator("catalogue").count().values())
+    assert int(claimed) == sum(generator("catalogue_page").count().values())
 
 
 @pytest.mark.slow
 def test_the_catalogue_has_an_entry_with_costs_for_every_variant(generator, tmp_path):
-    catalogue = generator("catalogue")
+    catalogue = generator("catalogue_page")
     catalogue.write(tmp_path / "catalogue.md")
     entries = re.split(r"^### ", (tmp_path / "catalogue.md").read_text(), flags=re.MULTILINE)[1:]
     assert len(entries) == sum(catalogue.count().values())

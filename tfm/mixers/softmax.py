@@ -112,7 +112,7 @@ def scored(call: SoftmaxCall, heads: Heads) -> tuple[Array, MixerOutput]:
 def recorded(call: SoftmaxCall, heads: Heads) -> tuple[Array, MixerOutput]:
     """Attention that returns its weights."""
     q, k, v, mask, bias = heads
-    weights = attention_weights(q, k, mask, bias, _score_fn(call))
+    weights = attention_weights(q, k, mask, bias, score_function(call.options.score, call.params.score))
     j = jnp.arange(k.shape[1])[None]
     dropped = dropout(weights, call.config.attn_rate_with(call.key), call.key)
     return apply_weights(dropped, v, bias, positions_like(q), j), MixerOutput(weights=weights)
@@ -131,12 +131,6 @@ def _keep(call: SoftmaxCall, heads: Heads) -> tuple[Heads, "KeysValues"]:
     """Heads on devices that have all keys and values, and the state that these are."""
     k, v = replicate_length(heads.k), replicate_length(heads.v)
     return heads._replace(k=k, v=v), KeysValues(swap_heads(k), swap_heads(v), call.prepared.reach)
-
-
-def _score_fn(call: SoftmaxCall) -> Callable[[Array, Array], Array] | None:
-    """(queries, keys) -> scores; None where they are scaled products."""
-    score = call.options.score
-    return score_function(score, call.params.score) if score == "additive" else None
 
 
 @struct.dataclass
@@ -170,7 +164,8 @@ class KeysValues:
     def read(self, call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
         """x [B,T,D] after the tokens of this state -> [B,T,D]; and the keys and values of x, which `write` adds."""
         (q, k, v, mask, bias), state = _keep(call, with_positions(call, *project(call, x), score))
-        y = cached_attend(q, (k, v), self, call.prepared.context.length, mask, bias, _score_fn(call))
+        score_fn = score_function(call.options.score, call.params.score)
+        y = cached_attend(q, (k, v), self, call.prepared.context.length, mask, bias, score_fn)
         return merge_heads(call.params, y), MixerOutput(state=state)
 
 

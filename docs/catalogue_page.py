@@ -1,5 +1,5 @@
 """The catalogue of variants, generated from the classes of options: what each is, its options, what it costs, whether
-it writes, and a picture of its mask. `python docs/catalogue.py` counts them."""
+it writes, and a picture of its mask. `python docs/catalogue_page.py` counts them."""
 
 import dataclasses
 import functools
