@@ -106,12 +106,12 @@ def test_tokens_that_go_on_make_whole_words(kind):
 
 
 WORDPIECE = [models.WordPiece, decoders.WordPiece(), "[UNK] MASK fox 1 , ë", "##s ##2 ##ë"]
-BYTES = [models.BPE, decoders.ByteLevel(), "[UNK] MASK Ġfox Ġ1 , Ã Ċ Ġ ĠÃ«", "fox 1 Ã« © ©x"]
+BYTES = [models.BPE, decoders.ByteLevel(), "[UNK] MASK Ġfox Ġ1 , Ċ Ġ ĠÃ« ĠÐ Ġà¤", "fox 1 Ã« © ©x Ã Ð¼Ð à¤ ļà¤"]
 SPACED = [
     models.BPE,
     decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()]),
-    "[UNK] MASK ▁fox ▁1 , ▁ <0xC3> <0x21> x,",
-    "fox 1 ë क् <0x41> <0xA9>",
+    "[UNK] MASK ▁fox ▁1 , ▁ <0x21> x,",
+    "fox 1 ë क् <0x41> <0xA9> <0xC3>",
 ]
 
 
@@ -306,3 +306,17 @@ def test_places_that_hold_no_tokenizer(tmp_path):
         tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], quiet)
     with pytest.raises(UserError, match="does not exist"):
         tokenize.load(schema.Tokenizer(path=str(tmp_path / "tokenizer.json")), [], quiet)
+
+
+def test_what_a_file_has_for_training_is_left_out(tmp_path):
+    """Truncation, padding and dropout of merges: every text has all of its tokens, and the same each time."""
+    saved = tokenize.train(schema.Tokenizer("bpe", 300), TEXTS)
+    expected = ids(saved, TEXTS[0])
+    saved.model.dropout = 0.5
+    saved.enable_truncation(4)
+    saved.enable_padding(length=9)
+    saved.save(str(tmp_path / "tokenizer.json"))
+    assert '"dropout": 0.5' in (tmp_path / "tokenizer.json").read_text()
+    for tokenizer in (tokenizer_kinds.read_own(tmp_path / "tokenizer.json"), tokenize.read(tmp_path, True)):
+        assert all(ids(tokenizer, TEXTS[0]) == expected for _ in range(5))
+        assert len(ids(tokenizer, "a")) == 1

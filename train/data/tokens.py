@@ -1,9 +1,11 @@
 """Texts as token ids, encoded once into a memory-mapped cache."""
 
+import bisect
 import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +14,8 @@ from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenize
 
-# Characters of a piece of a text, and of the pieces that are tokenized together.
-_PIECE, _BATCH = 50_000, 800_000
+# Characters of a piece of a text, of the pieces that are tokenized together, and of a line beside a cut.
+_PIECE, _BATCH, _LINE = 50_000, 800_000, 1_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,27 +131,36 @@ def _write(tokenizer, texts: Iterable[str], advance, path, separators: np.ndarra
     starts, total = [0], len(separators)
     with cache.writer(path) as append:
         append(separators.tobytes())
-        for batch in _batches(texts):
-            encodings = tokenizer.encode_batch([piece for piece, _ in batch], add_special_tokens=False)
-            for (_, is_last), encoding in zip(batch, encodings, strict=True):
-                append(np.asarray(encoding.ids, separators.dtype).tobytes())
-                total += len(encoding.ids)
-                if is_last:
+        for batch in _batches(tokenizer, texts):
+            encodings = tokenizer.encode_batch([piece.text for piece in batch], add_special_tokens=False)
+            for piece, encoding in zip(batch, encodings, strict=True):
+                ids = encoding.ids[_tokens_before(encoding, piece.context) :]
+                append(np.asarray(ids, separators.dtype).tobytes())
+                total += len(ids)
+                if piece.is_last:
                     starts.append(total)
                     append(separators.tobytes())
                     total += len(separators)
-            advance(sum(len(piece) for piece, _ in batch))
+            advance(sum(len(piece.text) - piece.context for piece in batch))
         append(np.array(starts, np.int64).tobytes())
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
-    """Pieces of texts, in lists of about _BATCH characters, with whether each is the last piece of its text."""
-    batch: list[tuple[str, bool]] = []
+class _Piece(NamedTuple):
+    """A part of a text, after the line before it: the tokens of its first `context` characters are not its own."""
+
+    text: str
+    context: int
+    is_last: bool
+
+
+def _batches(tokenizer, texts: Iterable[str]) -> Iterator[list[_Piece]]:
+    """Pieces of texts, in lists of about _BATCH characters."""
+    batch: list[_Piece] = []
     size = 0
     for text in texts:
-        for piece in _pieces(text):
+        for piece in _pieces(tokenizer, text):
             batch.append(piece)
-            size += len(piece[0]) + 100  # an empty text is some work too
+            size += len(piece.text) + 100  # an empty text is some work too
             if size >= _BATCH:
                 yield batch
                 batch, size = [], 0
@@ -157,11 +168,26 @@ def _batches(texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
         yield batch
 
 
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """A text cut only at single line breaks, which no tokenizer merges across; with whether each piece is the last."""
-    start = 0
-    for cut in re.finditer(r"(?<=\S\n)(?=\S)", text) if len(text) > _PIECE else ():
-        if cut.start() - start >= _PIECE:
-            yield text[start : cut.start()], False
-            start = cut.start()
-    yield text[start:], True
+def _pieces(tokenizer, text: str) -> Iterator[_Piece]:
+    """A text cut before or after single line breaks, where no token spans the cut.
+
+    A piece is read after the line before it, as in the whole text. Llama's tokenizer puts a space before a text:
+    without that line, the first word of every piece would get one.
+    """
+    start = context = 0
+    for line_break in re.finditer(r"(?<=\S)\n(?=\S)", text) if len(text) > _PIECE else ():
+        if line_break.end() - start < _PIECE:
+            continue
+        line = max(text.rfind("\n", start, line_break.start()) + 1, line_break.end() - _LINE)
+        window = tokenizer.encode(text[line : line_break.end() + _LINE], add_special_tokens=False)
+        for cut in (line_break.start(), line_break.end()):
+            if cut > line and not any(first < cut - line < end for first, end in window.offsets):
+                yield _Piece(text[start - context : cut], context, False)
+                start, context = cut, cut - line
+                break
+    yield _Piece(text[start - context :], context, True)
+
+
+def _tokens_before(encoding, context: int) -> int:
+    """The number of tokens in the first `context` characters of an encoded text."""
+    return bisect.bisect_right(encoding.offsets, context, key=lambda offsets: offsets[1]) if context else 0

@@ -216,7 +216,10 @@ def _by_prefix(tokenizer) -> Callable[[int], bool]:
 
 
 def _by_space(tokenizer) -> Callable[[int], bool]:
-    """Whether a BPE or Unigram token is letters and digits without a space, or a later byte of a character."""
+    """Whether a BPE or Unigram token is letters and digits without a space, or a later byte of a character.
+
+    The first bytes of a character, U+FFFD where they are decoded alone, count as a letter.
+    """
     from tokenizers import decoders, pre_tokenizers
 
     later = range(0x80, 0xC0)  # in UTF-8
@@ -232,7 +235,7 @@ def _by_space(tokenizer) -> Callable[[int], bool]:
             return True
         if piece.startswith(sentencepiece_model.SPACE) or not text:
             return False
-        return all(unicodedata.category(letter)[0] in "LMN" for letter in text)
+        return all(letter == "\ufffd" or unicodedata.category(letter)[0] in "LMN" for letter in text)
 
     return continues
 

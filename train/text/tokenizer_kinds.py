@@ -99,21 +99,25 @@ def guarded(build: "Callable[[], Tokenizer]") -> "Tokenizer":
 
 
 def read_own(path: Path):
-    """A tokenizer.json as it is. Raises ValueError where it is damaged."""
+    """A tokenizer.json, without its truncation, padding and dropout. Raises ValueError where it is damaged.
+
+    Rows here are of other lengths, and a random split belongs to a training, not to a tokenizer.
+    """
     from tokenizers import Tokenizer
 
     text = read_text(path)
     parse_object(text, str(path))
-    return guarded(lambda: Tokenizer.from_str(text))
+    tokenizer = guarded(lambda: Tokenizer.from_str(text))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if hasattr(tokenizer.model, "dropout"):
+        tokenizer.model.dropout = None
+    return tokenizer
 
 
 def _read_json(path: Path, lower: bool):
-    """A tokenizer.json; it says itself whether text is lower-cased. Its truncation and padding are left out: rows here
-    are of other lengths."""
-    tokenizer = read_own(path)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
+    """A tokenizer.json; it says itself whether text is lower-cased."""
+    return read_own(path)
 
 
 def _read_wordpiece(path: Path, lower: bool):
