@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models
 
 import tfm
 from train import UserError
-from train.runs import run_folder
+from train.runs import paths, run_folder
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.settings.schema import Run
@@ -113,10 +113,41 @@ def test_an_average_is_float32(tmp_path, tokenizer):
 def test_data_that_changed(run_path):
     folder = RunFolder(run_path)
     folder.check_data(FACTS)
-    with pytest.raises(UserError, match="the text of --data=text.txt has changed since .*run began; restore it, or"):
+    with pytest.raises(UserError, match="the text of --data=text.txt is not that with which .*run began; restore or"):
         folder.check_data(FACTS | {"hash": "b"})
     with pytest.raises(UserError, match="the cache has lost what --tokenizer.dropout drew for .*run; restore"):
         folder.check_data(FACTS | {"segmentation_hash": "b"})
+
+
+def test_relative_paths_are_those_of_the_directory_in_which_it_began(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "began").mkdir()
+    (tmp_path / "began" / "text.txt").write_text("a")
+    monkeypatch.chdir(tmp_path / "began")
+    run = resolve.resolve([*SMALL.split(), "--data=text.txt"], None, None)[0]
+    run_folder.create(tmp_path / "run", run, tokenizer, {"data": FACTS})
+    assert RunFolder(tmp_path / "run").values["data.source"] == "text.txt"
+    monkeypatch.chdir(tmp_path)
+    assert RunFolder(tmp_path / "run").values["data.source"] == str(tmp_path / "began" / "text.txt")
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("a.txt", "{}/a.txt"),
+        ("a.*", "{}/a.*"),
+        ("a.txt,b.txt", "{}/a.txt,b.txt"),
+        ("tfds:x", "tfds:x"),
+        ("", ""),
+        ("here.txt", "here.txt"),
+    ],
+)
+def test_paths_seen_from_another_directory(source, seen, tmp_path, monkeypatch):
+    (tmp_path / "began").mkdir()
+    for name in ("began/a.txt", "began/here.txt", "here.txt", "b.txt"):
+        (tmp_path / name).write_text("x")
+    monkeypatch.chdir(tmp_path)
+    values = dict.fromkeys(resolve.BY_HASH, source)
+    assert paths.seen_from_here(values, tmp_path / "began")["data.source"] == seen.format(tmp_path / "began")
 
 
 def damage(path, name, text):

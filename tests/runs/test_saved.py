@@ -192,6 +192,18 @@ def test_a_resumed_run_keeps_the_best_one(folder):
     assert SavedCheckpoints(folder).steps == [1, 4]
 
 
+def test_the_best_of_the_checkpoints_that_are_there(folder):
+    assert SavedCheckpoints(folder).best_metric(min) == (1, 0.5)
+    assert SavedCheckpoints(folder).best_metric(max) == (2, 1.0)
+    store = Checkpoints(folder, keep=1)
+    store.save(3, state(3), NOTE | {"best": {"step": 7}}, None)
+    store.close()
+    assert SavedCheckpoints(folder).best_metric(max) == (1, 0.5), "2 is gone, and 3 has no metric"
+    lines = []
+    assert np.unique(saved.load_params(folder, state(0).params, lines.append, best=True)["w"]).tolist() == [3]
+    assert lines == [f"the best checkpoint of {folder.parent}, 7, is gone; the newest, 3, is taken"]
+
+
 def test_another_architecture_is_no_damage(folder):
     sentence = r"run is of another architecture than its run.json says: w is \(4, 64\) in checkpoint 2 and \(4, 32\) by"
     with pytest.raises(UserError, match=sentence):

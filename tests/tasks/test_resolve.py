@@ -141,6 +141,25 @@ def test_a_run_goes_on_as_it_began():
     assert run_of("--resume", "--model.position=rotary", source=saved).model == run.model, "nothing changes"
 
 
+@pytest.mark.parametrize("flag", ["eval.best=perplexity", "eval.batches=3", "eval-data=other.txt", "data.split=line"])
+def test_evaluations_of_a_run_stay_comparable(flag):
+    """The metric, and the rows that it is measured on, are those with which the run began."""
+    name, value = flag.replace("eval-data", "data.eval").split("=")
+    with pytest.raises(UserError, match=f"^--{name}={value} differs from .* in the run to resume; leave it out"):
+        run_of("--resume", f"--{flag}", source=flatten(run_of("--task=mlm")))
+
+
+def test_paths_of_a_resumed_run_may_move():
+    """A hash of what they lead to says later whether it is the same."""
+    saved = flatten(run_of("--task=lm", "--data=a.txt", "--eval-data=b.txt", "--teacher=old"))
+    run = run_of(
+        "--resume", "--data=c/a.txt", "--eval-data=c/b.txt", "--teacher=new", "--eval.patience=2", source=saved
+    )
+    assert (run.data.source, run.data.eval, run.teacher.folder) == ("c/a.txt", "c/b.txt", "new")
+    with pytest.raises(UserError, match="^--teacher.folder= differs from old in the run to resume"):
+        run_of("--resume", "--teacher=", source=saved)
+
+
 @pytest.mark.parametrize(
     ("flag", "was", "wanted"),
     [("model.param-dtype", "bfloat16", "float32"), ("optim.moment-dtype", "float32", "bfloat16")],

@@ -41,3 +41,22 @@ def test_patience():
 def test_a_metric_that_the_task_does_not_have():
     with pytest.raises(UserError, match=r"--eval.best=acuracy is unknown; did you mean accuracy\?"):
         EarlyStopping(DIRECTIONS, Eval(best="acuracy"))
+
+
+def test_a_metric_that_these_options_do_not_measure():
+    with pytest.raises(
+        UserError, match="^--eval.best=accuracy is not measured with these options and data; choose los"
+    ):
+        EarlyStopping(DIRECTIONS, Eval(best="accuracy"), {"loss"})
+    with pytest.raises(UserError, match=r"at step 4 \(loss, f1\); choose another"):
+        EarlyStopping(DIRECTIONS, Eval(best="accuracy"), {"accuracy"}).update(4, {"loss": 1.0, "f1": 1.0})
+
+
+@pytest.mark.parametrize("kept", [None, (3, 0.5)])
+def test_it_counts_anew_from_what_is_kept(kept):
+    stopping = EarlyStopping(DIRECTIONS, Eval(patience=1))
+    stopping.state = {"value": 0.1, "step": 2, "stale": 1}
+    stopping.forget(kept)
+    assert not stopping.should_stop
+    assert stopping.state["step"] == (kept and 3)
+    assert stopping.update(5, {"loss": 0.4}), "worse than what was lost"

@@ -85,6 +85,7 @@ def test_a_fresh_state_is_calibrated(monkeypatch, tmp_path):
         return jax.tree.map(lambda leaf: leaf + tokens.sum(), params)
 
     monkeypatch.setattr(type(job.task), "goals", {"loss": min}, raising=False)
+    monkeypatch.setattr(type(job.task), "measured", lambda task, corpus: None, raising=False)
     plain = startup.first_state(job, corpus, tmp_path, Log(quiet=True))[0]
     monkeypatch.setattr(tfm, "needs_calibration", lambda config: True)
     monkeypatch.setattr(tfm, "calibrate", calibrate)

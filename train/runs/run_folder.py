@@ -17,6 +17,7 @@ from train.files import checksum
 from train.files.strict_json import json_text
 from train.runs import adapters
 from train.runs.hf_folder import NO_CHANGES, HfFolder, is_hf_folder
+from train.runs.paths import seen_from_here
 from train.screens import finite
 from train.settings import flags
 from train.settings.schema import Run
@@ -56,7 +57,7 @@ class RunFolder:
         except ValueError as error:
             raise UserError(f"{self.path / CONFIG} has a configuration that cannot be used: {error}") from error
         self._check_unchanged()
-        values |= {"out": str(self.path)}
+        values |= seen_from_here(values, self._sections.get("directory", "")) | {"out": str(self.path)}
         return flatten(flags.build(table.AnyRun, values, self.changes)) if self.changes else values
 
     @cached_property
@@ -111,7 +112,7 @@ class RunFolder:
     def surroundings(self) -> dict[str, Any]:
         """What run.json says beside the configuration: versions, data, devices, mesh, checksums of files."""
         self._check_unchanged()
-        separate = ("format", "config", "command", "checksums")
+        separate = ("format", "config", "command", "directory", "checksums")
         return {name: value for name, value in self._sections.items() if name not in separate}
 
     @property
@@ -174,8 +175,8 @@ class RunFolder:
         """Raises UserError if the data are no longer those that the run began with."""
         if self.facts["hash"] != facts["hash"]:
             raise UserError(
-                f"the text of --data={facts['source']} has changed since {self.path} began; "
-                "restore it, or start a new run"
+                f"the text of --data={facts['source']} is not that with which {self.path} began; "
+                "restore or name that one, or start a new run"
             )
         if self.facts.get("segmentation_hash", "") != facts["segmentation_hash"]:
             raise UserError(
@@ -274,7 +275,7 @@ def describe(run: Run, facts: Mapping[str, object]) -> dict[str, object]:
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
     versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
     sections: dict[str, object] = {"format": FORMAT, "config": dataclasses.asdict(run), "command": " ".join(sys.argv)}
-    sections |= {"versions": versions, **facts}
+    sections |= {"directory": str(Path.cwd()), "versions": versions, **facts}
     return sections | {"checksums": _checksums(json.loads(json.dumps(sections)))}
 
 

@@ -42,7 +42,7 @@ def load_params(
     checkpoints.log_unfinished(log)
     if average > 1:
         return checkpoints.restore_average(like, average)
-    return checkpoints.restore_params(like, best)
+    return checkpoints.restore_params(like, best, log)
 
 
 @final
@@ -98,10 +98,13 @@ class SavedCheckpoints:
             self._set_aside(damaged)
         return state, note, step
 
-    def restore_params(self, like: PyTree, best: bool) -> PyTree:
-        """The parameters of the newest checkpoint, or of the best one. Raises UserError if it is damaged."""
+    def restore_params(self, like: PyTree, best: bool, log: Callable[[str], None]) -> PyTree:
+        """The parameters of the newest checkpoint, or of the best one. Raises UserError if it is damaged.
+
+        Logs that the best one is gone, and the newest is taken.
+        """
         while True:
-            step = self._best_step() if best else self.steps[-1]
+            step = self._best_step(log) if best else self.steps[-1]
             try:
                 return self._params(step, like)
             except UserError:
@@ -121,12 +124,25 @@ class SavedCheckpoints:
             total = jax.tree.map(jnp.add, total, self._params(step, like))
         return jax.tree.map(lambda leaf, target: (leaf / count).astype(target.dtype), total, like)
 
-    def _best_step(self) -> int:
+    def best_metric(self, goal: Callable[..., float]) -> tuple[int, float] | None:
+        """The step and the metric of the best evaluation of which a checkpoint is there; None if there is none.
+
+        `goal` is min or max.
+        """
+        files = {step: self.folder / str(step) / "metrics" / "metrics" for step in self.steps}
+        with user_errors():
+            values = {step: read_object(path).get("metric") for step, path in files.items() if path.is_file()}
+        metrics = {step: value for step, value in values.items() if isinstance(value, float)}
+        return goal(metrics.items(), key=lambda item: item[1]) if metrics else None
+
+    def _best_step(self, log: Callable[[str], None]) -> int:
         """The step with the best metric, as the newest checkpoint notes it; the newest one if it is gone."""
         newest = self.steps[-1]
         self._check_whole(newest)
         best = self._note(newest).get("best")
         step = best.get("step") if isinstance(best, dict) else None
+        if type(step) is int and step not in self.steps:
+            log(f"the best checkpoint of {self.folder.parent}, {step}, is gone; the newest, {newest}, is taken")
         return step if type(step) is int and step in self.steps else newest
 
     def _params(self, step: int, like: PyTree) -> PyTree:

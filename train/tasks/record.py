@@ -1,6 +1,6 @@
 """What a task is: a record of functions and facts, `Task`. Commands ask it for parameters, rows, losses and metrics."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -143,6 +143,9 @@ class Task(Generic[TaskT, Params, AnyRows]):
 
     # Commands that make sense after a run; {folder} stands for the run folder.
     next_commands: tuple[str, ...]
+
+    # corpus -> the names of the goals that its evaluations measure, where options or data leave some out; None: all.
+    measured: Callable[[Corpus[AnyRows]], Collection[str] | None] = lambda corpus: None
 
     # (outcomes, corpus, during_training) -> metrics that need the validation rows, not sums alone.
     corpus_metrics: Callable[[Outcomes, Corpus[AnyRows], bool], dict[str, float]] = lambda outcomes, corpus, during: {}

@@ -24,8 +24,14 @@ ALIASES = {
     "teacher": "teacher.folder",
 }
 
-# What may differ between a saved run and its resumption.
-MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "cpu.", "distributed.", "checkpoint.")
+# What may differ between a saved run and its resumption; evaluations stay comparable, for one of them is the best.
+MAY_CHANGE = (
+    *("steps", "stop_at", "resume", "out", "log.", "eval.every", "eval.final", "eval.patience"),
+    *("mesh.", "cpu.", "distributed.", "checkpoint."),
+)
+
+# Paths that may differ too, but not be left out: hashes in run.json say whether what they lead to is the same.
+BY_HASH = ("data.source", "data.eval", "teacher.folder")
 
 # What a saved run says only of its first start.
 _OF_THE_START = ("stop_at", "resume", "distributed.")
@@ -110,7 +116,8 @@ def _resumed_layers(texts: Mapping[str, Any], saved: Mapping[str, Any]) -> list[
     saved = {name: value for name, value in saved.items() if not name.startswith(_OF_THE_START)}
     before, after = flatten(_build([saved])), flatten(_build([saved, texts]))
     for name, value in after.items():
-        if value != before.get(name) and not name.startswith(MAY_CHANGE):
+        moved = name in BY_HASH and value and before.get(name)
+        if value != before.get(name) and not (moved or name.startswith(MAY_CHANGE)):
             flag, was = name.replace("_", "-"), flags.show(before.get(name))
             raise UserError(
                 f"--{flag}={flags.show(value)} differs from {was} in the run to resume; "

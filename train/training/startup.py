@@ -17,17 +17,16 @@ from train import UserError
 from train.data.corpus import Corpus
 from train.devices import capacity, cpu, distributed, mesh
 from train.files import programs
-from train.runs import adapters, claim, pretrained, run_folder, saved
+from train.runs import adapters, claim, pretrained, run_folder
 from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
 from train.screens import trackers
 from train.screens.console import Log
-from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.tasks import resolve, table
 from train.text import tokenize
-from train.training import step
+from train.training import resumption, step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, planned_shapes, train_step_for
 from train.training.metric_buffer import MetricBuffer
@@ -127,11 +126,10 @@ def first_state(job: Job, corpus: Corpus, folder: Path, log: Log) -> tuple[State
     """State on the mesh, steps done, and progress: fresh, of the run to resume, or with the weights of `--init`."""
     run = job.run
     distributed.broadcast_from_main(lambda: _check_space(job, folder))
-    progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, run.eval))
+    progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, run.eval, job.task.measured(corpus)))
     state = job.new_state()
     if run.resume:
-        _check_teacher(state, folder)
-        return _resumed(job, state, progress, folder, log)
+        return resumption.resume(job, state, progress, folder, log.info)
     if run.teacher.copy:
         return _with_layers_of_teacher(job, state, log), 0, progress
     if run.tune.name != "all" and not run.init:
@@ -157,32 +155,6 @@ def guarded_step(job: Job, corpus: Corpus) -> Guard:
     """The training step, which no batch of the corpus compiles twice."""
     shapes = planned_shapes(job, corpus)
     return Guard(train_step_for(job, len(shapes)), shapes)
-
-
-def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log) -> tuple[State, int, Progress]:
-    """The newest checkpoint of a run folder; the fresh state if there is none."""
-    checkpoints = saved.SavedCheckpoints(folder / run_folder.CHECKPOINTS, job.run.checkpoint.verify)
-    if not checkpoints.steps:
-        log.info(f"{folder} holds no checkpoint yet; starting at step 0")
-        return state, 0, progress
-    state, progress_state, done = checkpoints.restore(state, log.info)
-    for flag, last in (("steps", job.run.steps), ("stop-at", job.run.stop_at)):
-        if last is not None and last < done:
-            raise UserError(f"--{flag}={last} lies before step {done}, which {folder} has done; ask for more")
-    with user_errors(f"checkpoint {done} of {folder}"):
-        progress.restore(progress_state)
-    log.info(f"going on from step {done} of {folder}")
-    return state, done, progress
-
-
-def _check_teacher(state: State, folder: Path):
-    """Raises UserError if the weights of the teacher are no longer those that the run in the folder began with."""
-    before = run_folder.RunFolder(folder).surroundings.get("teacher") if state.teacher is not None else None
-    if before and before["hash"] != fingerprint(state.teacher):
-        raise UserError(
-            f"the weights of --teacher={before['folder']} have changed since {folder} began; restore them, or start a "
-            "new run"
-        )
 
 
 def _with_layers_of_teacher(job: Job, state: State, log: Log) -> State:

@@ -382,7 +382,7 @@ def test_predict_words_without_characters(trained, tmp_path):
         ("--task.stride=15 --data=train.conll", "--task.stride=15 must be at most 14, the room in batch.length=16"),
         (
             "--data=pos.jsonl --data.field=words --data.label=pos --eval.best=f1",
-            "--eval.best=f1 counts entities, and these labels mark none; say loss or accuracy",
+            "--eval.best=f1 is not measured with these options and data; choose loss or accuracy",
         ),
         ("--task.stride=0", "--task.stride=0 must be at least 1"),
         ("--tokenizer.dropout=0.1", "--tokenizer.dropout=0.1 splits whole texts, not words; leave it out"),

@@ -119,6 +119,12 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     )
 
 
+def measured(corpus: Corpus[Examples]) -> set[str]:
+    """The names of the metrics of such labels."""
+    labels = corpus.valid.labels[:1]
+    return {"loss", *scores.classification_metrics(np.zeros((len(labels), corpus.sizes["classes"])), labels)}
+
+
 def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Examples]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
@@ -234,6 +240,7 @@ CLASSIFY = Task(
     loss=loss,
     metrics=metrics,
     goals={"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max),
+    measured=measured,
     baselines=baselines,
     report=report,
     processor=TOKENIZER,

@@ -91,6 +91,14 @@ def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[SideRows], during_
     return results
 
 
+def measured(corpus: Corpus[SideRows]) -> set[str]:
+    """The names of the metrics of scores, of pairs, or of texts that meet themselves."""
+    if corpus.run.task.kind == "scores":
+        return {"loss", "pearson", "spearman"}
+    of_pairs = {"retrieval_1", "retrieval_5"} if len(corpus.valid.texts) > 1 else set()
+    return {"loss", "accuracy", *of_pairs}
+
+
 def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[SideRows]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
@@ -199,6 +207,7 @@ CONTRAST = Task(
     loss=loss,
     metrics=metrics,
     goals={"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5", "pearson", "spearman"), max),
+    measured=measured,
     baselines=baselines,
     report=report,
     processor=TOKENIZER,

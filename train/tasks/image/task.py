@@ -131,6 +131,13 @@ def is_among_best(logits: np.ndarray, labels: np.ndarray, count: int) -> np.ndar
     return (logits > right).sum(1) < count
 
 
+def measured(corpus: Corpus[ImageRows]) -> set[str]:
+    """The names of the metrics of as many classes."""
+    labels, classes = corpus.valid.labels[:1], corpus.sizes["classes"]
+    best = {"top5"} if classes > _TOP else set()
+    return {"loss", *best, *scores.classification_metrics(np.zeros((len(labels), classes)), labels)}
+
+
 def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[ImageRows]:
     """Processor and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
@@ -214,6 +221,7 @@ IMAGE = Task(
     loss=loss,
     metrics=metrics,
     goals={"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max),
+    measured=measured,
     baselines=baselines,
     report=report,
     processor=IMAGE_PROCESSOR,

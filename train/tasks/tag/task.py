@@ -126,6 +126,14 @@ def _entities(names: Sequence[str], sentences: Sequence[np.ndarray]) -> list[lis
     return [metric.entities([names[label] for label in classes]) for classes in sentences]
 
 
+def measured(corpus: Corpus[Sentences]) -> set[str]:
+    """The names of the metrics of words; of entities too, where labels mark any."""
+    if not metric.marks_entities(corpus.facts()["classes"]):
+        return {"loss", "accuracy"}
+    by_lexicon = {"f1_seen", "f1_unseen"} if corpus.valid.lexicon else set()
+    return {"loss", "accuracy", "precision", "recall", "f1", *by_lexicon}
+
+
 def load(run: Run[Tag], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Sentences]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
@@ -153,10 +161,6 @@ def load(run: Run[Tag], log: Log, saved: Saved | None = None, valid_only: bool =
             log.info(f"{total} are longer than a row of {run.batch.length}: they are cut into windows that overlap")
         return sentences
 
-    if run.eval.best not in ("loss", "accuracy") and not metric.marks_entities(classes):
-        raise UserError(
-            f"--eval.best={run.eval.best} counts entities, and these labels mark none; say loss or accuracy"
-        )
     valid_rows = rows(valid, "validation text")
     valid_rows.lexicon = _lexicon(train, classes) if train else _saved_lexicon(saved, reader, classes, log)
     facts = {
@@ -268,6 +272,7 @@ TAG = Task(
     loss=loss,
     metrics=metrics,
     goals={"loss": min} | dict.fromkeys(("accuracy", "f1", "precision", "recall", "f1_seen", "f1_unseen"), max),
+    measured=measured,
     baselines=baselines,
     report=report,
     processor=TOKENIZER,

@@ -1,0 +1,31 @@
+"""Paths of a run that goes on, or is read, from another directory than the one it began in."""
+
+import glob
+from collections.abc import Mapping
+from pathlib import Path
+
+from train.tasks.resolve import BY_HASH
+
+
+def seen_from_here(values: Mapping[str, object], directory: object) -> dict[str, object]:
+    """Values of a run: what it reads again when it goes on, with relative paths in full where they lead nowhere here,
+    and did in `directory`.
+
+    Paths are joined by commas; each may be a glob. What is no path stays as it is.
+    """
+    return {name: _source(str(values[name]), str(directory)) for name in BY_HASH}
+
+
+def _source(source: str, directory: str) -> str:
+    if not source or _leads_somewhere(source):
+        return source
+    return ",".join(_full(path, directory) for path in source.split(","))
+
+
+def _full(path: str, directory: str) -> str:
+    full = str(Path(directory, path))
+    return full if path and not _leads_somewhere(path) and _leads_somewhere(full) else path
+
+
+def _leads_somewhere(path: str) -> bool:
+    return Path(path).exists() or bool(glob.glob(path, recursive=True))
