@@ -5,7 +5,7 @@ import pytest
 
 from train.data import packing
 from train.data.tokens import TokenizedTexts
-from train.text.tokenize import SpecialTokens
+from train.text.special import SpecialTokens
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = SpecialTokens(1_000_000, 1_000_001, 1_000_002, 1_000_003, 1_000_004)
 

@@ -18,7 +18,7 @@ from train.tasks.bilm.rows import BothDirections, Samples
 from train.tasks.bilm.task import BILM
 from train.tasks.skipthought.rows import SentenceTriples, check_triples
 from train.tasks.skipthought.task import SKIPTHOUGHT
-from train.text.tokenize import SpecialTokens
+from train.text.special import SpecialTokens
 
 SPECIALS = SpecialTokens(pad=0, unk=1, cls=2, sep=3, mask=4)
 SMALL = "--tokenizer.vocab=300 --batch.size=8 --batch.length=16 --steps=4 --log.every=2 --eval.every=4".split()

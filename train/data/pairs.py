@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from train.text.tokenize import SpecialTokens
+from train.text.special import SpecialTokens
 
 # A sentence ends at a stop before a capital, a digit or a line break, and at an empty line.
 _END = re.compile(r"""[.!?]["')\]\u201d\u2019]*(?:\s+(?=["'(\[\u201c\u2018]*[A-Z0-9])|[ \t]*\n)|\n\s*\n""")

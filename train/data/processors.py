@@ -1,6 +1,6 @@
 """Processors turn raw examples into the arrays that a model reads; a corpus holds one, and a run folder keeps it.
 
-The processor of texts is a tokenizer, a `tokenizers.Tokenizer`. A processor of images is another kind: a record like
+The processor of texts is a `tokenizers.Tokenizer` or a `ConfiguredTokenizer`. A processor of images is another kind: a record like
 TOKENIZER, which its task names.
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, TypeVar
 
+from tfm.options.json_text import read_object
 from train import UserError
-from train.text import hf_tokenizer
+from train.text import hf_roles, hf_tokenizer
+from train.text.special import AnyTokenizer, ConfiguredTokenizer
 from train.text.tokenizer_kinds import read_own
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from tfm.config.model import Config
     from train.settings.schema import Run
 
@@ -30,12 +30,13 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
     """How a run folder keeps a processor, and how Hugging Face folders do.
 
     files: their names in the run folder
-    to_texts: processor -> the content of each file
+    to_texts: processor -> the content of each file; "" is not written
     read: paths of the files -> processor; raises ValueError where one is damaged
     read_hf: a Hugging Face folder, the configuration of its model -> processor; raises UserError or ValueError
     save_hf: writes what transformers reads: processor, task, run, folder
     hf_fields: processor -> the fields of config.json that depend on it
     tokenizer: processor -> what of it turns texts into tokens; None where examples have no texts
+    optional: those of the files that may be absent
     """
 
     files: tuple[str, ...]
@@ -44,19 +45,27 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
     read_hf: "Callable[[Path, Config], Processor]" = _no_hf_folder
     save_hf: "Callable[[Processor, hf_tokenizer.MarksTexts, Run, Path], None]" = _no_hf_folder
     hf_fields: Callable[[Processor], Mapping[str, object]] = lambda processor: {}
-    tokenizer: "Callable[[Processor], Tokenizer | None]" = lambda processor: None
+    tokenizer: "Callable[[Processor], AnyTokenizer | None]" = lambda processor: None
+    optional: tuple[str, ...] = ()
 
 
-def _tokenizer_texts(tokenizer: "Tokenizer") -> tuple[str, ...]:
-    return (tokenizer.to_str(pretty=True),)
+def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:
+    return tokenizer.to_str(pretty=True), hf_roles.save(tokenizer)
+
+
+def _read_tokenizer(path: Path, config: Path | None = None) -> AnyTokenizer:
+    """A tokenizer, and what its configuration says of it, where the run has one."""
+    tokenizer = read_own(path)
+    return ConfiguredTokenizer(tokenizer, read_object(config)) if config is not None and config.exists() else tokenizer
 
 
 TOKENIZER = ProcessorKind(
-    ("tokenizer.json",),
+    ("tokenizer.json", hf_roles.CONFIG),
     _tokenizer_texts,
-    read_own,
+    _read_tokenizer,
     hf_tokenizer.read,
     hf_tokenizer.save,
     hf_tokenizer.fields,
     tokenizer=lambda processor: processor,
+    optional=(hf_roles.CONFIG,),
 )

@@ -137,7 +137,8 @@ class HfFolder:
         """Writes the tokenizer or the processor of images."""
         kind = self.task.processor
         for name, text in zip(kind.files, kind.to_texts(self.processor), strict=True):
-            (to / name).write_text(text, encoding="utf-8")
+            if text:
+                (to / name).write_text(text, encoding="utf-8")
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> "PyTree":
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.

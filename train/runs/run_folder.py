@@ -89,12 +89,14 @@ class RunFolder:
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         kind = self.task.processor
-        paths = [self.path / name for name in kind.files]
+        written = self._sections.get("files")
+        names = written if isinstance(written, dict) else {}
+        paths = [self.path / name for name in kind.files if name not in kind.optional or name in names]
         for path in paths:
             if not path.exists():
                 raise UserError(f"{self.path} is not a run folder: it has no {path.name}")
             checksums = self._section("files")
-            if not isinstance(checksums, dict) or checksums.get(path.name) != checksum.of_bytes(path.read_bytes()):
+            if checksums.get(path.name) != checksum.of_bytes(path.read_bytes()):
                 raise UserError(f"{path} is damaged, or of another run; restore it or start a new run")
         try:
             return kind.read(*paths)
@@ -263,8 +265,9 @@ def create(path: Path, run: Run, processor: object, facts: Mapping[str, object])
     kind = table.task_of(run).processor
     if not run.resume:
         for name, text in zip(kind.files, kind.to_texts(processor), strict=True):
-            write(path / name, text)
-    files = {name: checksum.of_bytes((path / name).read_bytes()) for name in kind.files}
+            if text:
+                write(path / name, text)
+    files = {name: checksum.of_bytes((path / name).read_bytes()) for name in kind.files if (path / name).exists()}
     write_json(path / CONFIG, describe(run, {**facts, "files": files}))
 
 

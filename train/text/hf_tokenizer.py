@@ -11,7 +11,8 @@ from train import UserError
 from train.files.strict_json import json_text
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.text import tokenize
+from train.text import hf_roles, tokenize
+from train.text.special import ConfiguredTokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,7 +31,7 @@ class MarksTexts(Protocol):
         """A run -> how the tokenizer marks a text and a pair of texts."""
 
 
-def read(folder: Path, model: Config) -> "Tokenizer":
+def read(folder: Path, model: Config) -> ConfiguredTokenizer:
     """The tokenizer of a folder. Raises UserError where there is none, or one of another model than `model`."""
     if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
         remedy = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
@@ -45,7 +46,8 @@ def read(folder: Path, model: Config) -> "Tokenizer":
         raise UserError(
             f"{folder}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own tokenizer"
         )
-    return tokenizer
+    with user_errors(str(folder)):
+        return hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
 
 
 def fields(tokenizer: "Tokenizer") -> dict[str, object]:

@@ -12,27 +12,9 @@ import numpy as np
 from train import UserError
 from train.files import cache
 from train.settings import schema
-from train.text import sentencepiece_model, tokenizer_kinds
-
-# The roles of special tokens, and the names that tokenizers give them. A tokenizer that lacks a role gets its first
-# name.
-ROLES = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>", "<|begin_of_text|>", "<bos>"),
-    "sep": ("[SEP]", "</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<eos>"),
-    "mask": ("[MASK]", "<mask>"),
-}
-
-
-class SpecialTokens(NamedTuple):
-    """Ids of the special tokens, by role."""
-
-    pad: int
-    unk: int
-    cls: int
-    sep: int
-    mask: int
+from train.settings.gate import user_errors
+from train.text import hf_roles, sentencepiece_model, tokenizer_kinds
+from train.text.special import ROLES, AnyTokenizer, ConfiguredTokenizer, added_tokens, special_tokens
 
 
 class SequenceTemplate(NamedTuple):
@@ -61,7 +43,7 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
     from tokenizers import Tokenizer
 
     if options.path:
-        return _with_roles(read(Path(options.path), options.lower), options.path)
+        return _with_roles(_configured(read(Path(options.path), options.lower), Path(options.path)), options.path)
     key = cache.digest([options.kind, str(options.vocab), str(options.lower)], texts)
     path = cache.cache_dir() / "tokenizers" / f"{key}.json"
     content = cache.read(path)
@@ -95,20 +77,6 @@ def read(path: Path, lower: bool):
         raise UserError(f"--tokenizer.path={path} cannot be read as a tokenizer: {reason}") from error
 
 
-def special_tokens(tokenizer) -> SpecialTokens:
-    """The ids of the special tokens. A tokenizer from elsewhere may lack some.
-
-    Padding is then the end of a text, [UNK] and [CLS] are padding, and mask=-1 says that nothing can be masked.
-    """
-    vocab = tokenizer.get_vocab()
-    ids = {role: next((vocab[name] for name in names if name in vocab), -1) for role, names in ROLES.items()}
-    ids["sep"] = max(ids["sep"], 0)
-    ids["pad"] = ids["sep"] if ids["pad"] < 0 else ids["pad"]
-    for role in ("unk", "cls"):
-        ids[role] = ids["pad"] if ids[role] < 0 else ids[role]
-    return SpecialTokens(**ids)
-
-
 def sequence_template(tokenizer, start: str = "") -> SequenceTemplate:
     """The special tokens of a translation model: [SEP] ends a text and [CLS] starts a translation.
 
@@ -136,15 +104,6 @@ def prefix_tokens(tokenizer) -> list[int]:
 def pair_separators(tokenizer) -> int:
     """The number of [SEP] between the texts of a pair: 1, or what the tokenizer itself adds (RoBERTa: 2)."""
     return max(1, len(added_tokens(tokenizer, "a", "a")[1]))
-
-
-def added_tokens(tokenizer, *texts: str) -> tuple[list[int], list[int], list[int]]:
-    """The tokens that a tokenizer itself adds before, between and after one or two texts."""
-    encoding = tokenizer.encode(*texts)
-    inner = [n for n, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
-    first, last = (inner[0], inner[-1]) if inner else (0, -1)
-    middle = [encoding.ids[n] for n in range(first, last) if encoding.special_tokens_mask[n]]
-    return encoding.ids[:first], middle, encoding.ids[last + 1 :]
 
 
 def words(text: str, encoding) -> tuple[list[str], list[int]]:
@@ -262,10 +221,27 @@ def _file_in(folder: Path) -> Path:
     return paths[0]
 
 
-def _with_roles(tokenizer, path: str):
+def _configured(tokenizer, path: Path) -> AnyTokenizer:
+    """The tokenizer of a file or a folder, with what the configuration beside it says, where there is one."""
+    folder = path if path.is_dir() else path.parent
+    if not (folder / hf_roles.CONFIG).is_file():
+        return tokenizer
+    with user_errors(f"--tokenizer.path={path}"):
+        return hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
+
+
+def _with_roles(tokenizer: AnyTokenizer, path: str) -> AnyTokenizer:
     """The tokenizer with a special token for every role; those that it lacks are added."""
     vocab = tokenizer.get_vocab()
-    tokens = [next((name for name in names if name in vocab), names[0]) for names in ROLES.values()]
+    if isinstance(tokenizer, ConfiguredTokenizer):
+        lacking = {role: names[0] for role, names in ROLES.items() if role not in tokenizer.ids}
+        for role, substitute in (("cls", "bos"), ("sep", "eos")):
+            if substitute in tokenizer.ids:
+                lacking.pop(role, None)
+        tokens = list(lacking.values())
+        tokenizer.fields |= {f"{role}_token": token for role, token in lacking.items()}
+    else:
+        tokens = [next((name for name in names if name in vocab), names[0]) for names in ROLES.values()]
     tokenizer.add_special_tokens(tokens)
     size, last = tokenizer.get_vocab_size(), max(tokenizer.get_vocab().values())
     if last >= size:

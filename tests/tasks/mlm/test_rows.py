@@ -14,7 +14,7 @@ from train.tasks.mlm.rows import SentencePairs, plan, sentences
 from train.tasks.mlm.task import make_corpus
 from train.text import tokenize
 
-SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
+SPECIALS = special.SpecialTokens(0, 1, 2, 3, 4)
 
 
 def test_sentences():

@@ -20,7 +20,7 @@ from train.tasks.tag.predict import Query, tagged
 from train.tasks.tag.rows import Lexicon, Pieces, Sentences, split
 from train.tasks.tag.task import TAG
 from train.text import tokenize
-from train.text.tokenize import SpecialTokens
+from train.text.special import SpecialTokens
 from train.text.words import basic_words
 
 pytestmark = pytest.mark.usefixtures("in_home")

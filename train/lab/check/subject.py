@@ -25,6 +25,7 @@ from train.losses.loss import Sums
 from train.runs.state import State
 from train.screens.console import Log
 from train.text import tokenize
+from train.text.special import SpecialTokens
 from train.training import step
 from train.training.job import Job
 
@@ -84,7 +85,7 @@ class Subject:
         return self.job.task.processor.tokenizer(self.corpus.processor)
 
     @cached_property
-    def specials(self) -> tokenize.SpecialTokens:
+    def specials(self) -> SpecialTokens:
         """The special tokens of the tokenizer."""
         return tokenize.special_tokens(self.tokenizer)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from train.data import packing
 from train.data.tokens import TokenizedTexts
-from train.text.tokenize import SpecialTokens
+from train.text.special import SpecialTokens
 
 
 class Samples(NamedTuple):

@@ -106,8 +106,8 @@ def _to_texts(processor: CaptionProcessor) -> tuple[str, ...]:
     return (*IMAGE_PROCESSOR.to_texts(processor.images), *TOKENIZER.to_texts(processor.tokenizer))
 
 
-def _read(images: Path, tokenizer: Path) -> CaptionProcessor:
-    return CaptionProcessor(IMAGE_PROCESSOR.read(images), TOKENIZER.read(tokenizer))
+def _read(images: Path, *tokenizer: Path) -> CaptionProcessor:
+    return CaptionProcessor(IMAGE_PROCESSOR.read(images), TOKENIZER.read(*tokenizer))
 
 
 def _read_hf(folder: Path, model: Any) -> CaptionProcessor:
@@ -135,4 +135,5 @@ CAPTION_PROCESSOR = ProcessorKind(
     _save_hf,
     _hf_fields,
     tokenizer=lambda processor: processor.tokenizer,
+    optional=TOKENIZER.optional,
 )

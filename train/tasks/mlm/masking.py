@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from train import UserError
 from train.tasks.mlm.options import Mlm
 from train.text import tokenize
+from train.text.special import SpecialTokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Masker:
     """
 
     rate: float
-    specials: tokenize.SpecialTokens
+    specials: SpecialTokens
     regular: np.ndarray
     alphabetic: np.ndarray
     continues: np.ndarray | None

@@ -6,7 +6,7 @@ import numpy as np
 
 from train import UserError
 from train.data.tokens import TokenizedTexts, ranges
-from train.text.tokenize import SpecialTokens
+from train.text.special import SpecialTokens
 
 
 class SentenceTriples:

@@ -18,6 +18,7 @@ from train.screens.console import Log
 from train.tasks.tag.metric import OUTSIDE, Entity, entities, inside_starts, scheme
 from train.tasks.tag.source import place_of
 from train.text import tokenize
+from train.text.special import SpecialTokens
 
 # Sentences that are split at a time, and the multiple that the length of a row for predictions is.
 _BATCH, _MULTIPLE = 1000, 16
@@ -84,7 +85,7 @@ class Sentences:
         words: Sequence[Sequence[str]],
         labels: Sequence[np.ndarray],
         pieces: Pieces,
-        specials: tokenize.SpecialTokens,
+        specials: SpecialTokens,
         length: int,
         stride: int | None = None,
         fit: bool = False,

@@ -1,0 +1,165 @@
+"""What a Hugging Face folder says of special tokens: tokenizer_config.json, special_tokens_map.json, config.json."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfm.options.choices import check_type
+from tfm.options.json_text import read_object, read_text
+from train.files.strict_json import json_text
+from train.text.special import CONFIGURED, ROLES, AnyTokenizer, ConfiguredTokenizer, added_tokens, special_tokens
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CONFIG = "tokenizer_config.json"
+MAP = "special_tokens_map.json"
+TEMPLATE = "chat_template.jinja"
+
+# What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
+KEPT = ("chat_template", "padding_side", "truncation_side", "extra_special_tokens", "additional_special_tokens")
+
+# The tokens that a class of transformers has where tokenizer_config.json names none, as its constructor has them.
+_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_ROBERTA = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+_GPT2 = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
+_T5 = {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
+_LLAMA = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+_DEBERTA = {**_BERT, "bos": "[CLS]", "eos": "[SEP]"}
+_QWEN2 = dict.fromkeys(("unk", "eos", "pad"), "<|endoftext|>")
+DEFAULTS: Mapping[str, Mapping[str, str]] = (
+    dict.fromkeys(("bert", "distilbert", "electra", "mobilebert", "convbert", "roformer"), _BERT)
+    | dict.fromkeys(("roberta", "bart", "xlmroberta", "camembert", "mbart", "nllb", "longformer"), _ROBERTA)
+    | dict.fromkeys(("deberta", "debertav2"), _DEBERTA)
+    | dict.fromkeys(("llama", "mistral"), _LLAMA)
+    | dict.fromkeys(("t5", "mt5", "umt5", "marian"), _T5)
+    | dict.fromkeys(("qwen2", "qwen3"), _QWEN2)
+    | {
+        "albert": {**_DEBERTA, "unk": "<unk>", "pad": "<pad>"},
+        "mpnet": {**_ROBERTA, "unk": "[UNK]"},
+        "m2m100": {role: token for role, token in _ROBERTA.items() if role not in ("cls", "mask")},
+        "gpt2": _GPT2,
+        "gptneox": {**_GPT2, "pad": "<|padding|>"},
+        "openaigpt": {"unk": "<unk>"},
+        "clip": {**_QWEN2, "bos": "<|startoftext|>"},
+        "siglip": {**_T5, "pad": "</s>"},
+        "gemma": {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"},
+    }
+)
+
+
+def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, Any]) -> ConfiguredTokenizer:
+    """The tokenizer of a folder with what the folder says of it; the tokens of its roles are special.
+
+    model_fields: of config.json. A role is what tokenizer_config.json names, else the class of the tokenizer, else an
+    id of config.json. A folder without a configuration of its tokenizer has the usual names. Raises ValueError for a
+    fault in a file, and for facts that contradict each other.
+    """
+    config = _config(folder)
+    texts = _named(folder, config, tokenizer) | _kept(folder, config)
+    defaults = DEFAULTS.get(_class(config, model_fields), {})
+    for role in CONFIGURED:
+        name = f"{role}_token"
+        if name in texts:
+            continue
+        token = defaults.get(role)
+        if token is None or tokenizer.token_to_id(token) is None:
+            token = _token_of_id(tokenizer, model_fields.get(f"{name}_id"))
+        if token is None and not config:
+            token = next((usual for usual in ROLES.get(role, ()) if tokenizer.token_to_id(usual) is not None), None)
+        if token is not None:
+            texts[name] = token
+    _add_special(tokenizer, config, texts)
+    result = ConfiguredTokenizer(tokenizer, {name: value for name, value in texts.items() if value is not None})
+    _check_template(folder, result)
+    return result
+
+
+def save(tokenizer: AnyTokenizer) -> str:
+    """What a run folder keeps of a configuration, as JSON with the names of transformers; "" where there is none."""
+    return json_text(tokenizer.fields, indent=2) + "\n" if isinstance(tokenizer, ConfiguredTokenizer) else ""
+
+
+def model_fields(folder: Path) -> dict[str, Any]:
+    """The fields of config.json; {} without that file."""
+    return read_object(folder / "config.json") if (folder / "config.json").is_file() else {}
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The fields of tokenizer_config.json; where it says nothing of added tokens, those of special_tokens_map.json
+    come over them, as transformers has it."""
+    fields = read_object(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    if "added_tokens_decoder" not in fields and (folder / MAP).is_file():
+        fields |= read_object(folder / MAP)
+    return fields
+
+
+def _named(folder: Path, config: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
+    """The text of every role that the fields name; None where they say that there is no such token."""
+    texts: dict[str, Any] = {}
+    for role in CONFIGURED:
+        name = f"{role}_token"
+        if name not in config:
+            continue
+        token = check_type(f"{folder / CONFIG}: {name}", config[name], str | dict[str, Any] | None)
+        text = token.get("content") if isinstance(token, dict) else token
+        if text is not None and tokenizer.token_to_id(text) is None:
+            if role in ("pad", "unk", "mask"):  # a text has them only where they are in the vocabulary
+                text = None
+            else:
+                raise ValueError(
+                    f"{folder / CONFIG}: {name}={text!r} is no token of the tokenizer; name one, or remove the field"
+                )
+        texts[name] = text
+    return texts
+
+
+def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that stay with the tokenizer; a file with a chat template comes before the field."""
+    kept = {name: config[name] for name in KEPT if config.get(name) is not None}
+    if (folder / TEMPLATE).is_file():
+        kept["chat_template"] = read_text(folder / TEMPLATE)
+    return kept
+
+
+def _class(config: Mapping[str, Any], model_fields: Mapping[str, Any]) -> str:
+    """The key of `DEFAULTS` of a tokenizer: the class that a file names, else that of the kind of model."""
+    names = (config.get("tokenizer_class"), model_fields.get("tokenizer_class"), model_fields.get("model_type"))
+    name = next((name for name in names if isinstance(name, str)), "").lower()
+    return name.removesuffix("fast").removesuffix("tokenizer").replace("_", "").replace("-", "")
+
+
+def _token_of_id(tokenizer: "Tokenizer", token: Any) -> str | None:
+    """The token of an id of config.json; of several ids, the first."""
+    if isinstance(token, list) and token:
+        token = token[0]
+    return tokenizer.id_to_token(token) if isinstance(token, int) and token >= 0 else None
+
+
+def _add_special(tokenizer: "Tokenizer", config: Mapping[str, Any], texts: Mapping[str, Any]):
+    """Makes the tokens of all roles special, as transformers does: a text with such a token is not split there."""
+    from tokenizers import AddedToken
+
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    for role in CONFIGURED:
+        name, token = f"{role}_token", config.get(f"{role}_token")
+        text = texts.get(name)
+        if text is None or text in added or role == "unk":
+            continue
+        flags = token if isinstance(token, dict) else {}
+        strips = {flag: bool(flags.get(flag, False)) for flag in ("lstrip", "rstrip", "single_word")}
+        tokenizer.add_special_tokens([AddedToken(text, normalized=False, **strips)])
+
+
+def _check_template(folder: Path, tokenizer: ConfiguredTokenizer):
+    """Raises ValueError where tokenizer.json puts the token of another role before or behind a text."""
+    ids = tokenizer.ids
+    prefix, _, suffix = added_tokens(tokenizer, "a")
+    for place, tokens, roles in (("before", prefix[:1], ("cls", "bos")), ("behind", suffix[-1:], ("sep", "eos"))):
+        own = {ids[role] for role in roles if role in ids}
+        role = next((role for role in roles if role in ids), "")
+        if tokens and own and tokens[0] not in own and tokens[0] in {*ids.values(), *special_tokens(tokenizer)}:
+            raise ValueError(
+                f"{folder}: tokenizer.json puts {tokenizer.id_to_token(tokens[0])} {place} a text, and {CONFIG} has "
+                f"{role}_token={tokenizer.id_to_token(ids[role])}; correct one of them"
+            )

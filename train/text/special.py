@@ -1,0 +1,106 @@
+"""The special tokens of a tokenizer, by role: what its configuration says of them, or their usual names without one."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# The roles of special tokens, and the names that tokenizers without a configuration give them. Those that are trained
+# here have the first names.
+ROLES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>", "<|begin_of_text|>", "<bos>"),
+    "sep": ("[SEP]", "</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<eos>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+# The roles that tokenizer_config.json names, as NAME_token.
+CONFIGURED = (*ROLES, "bos", "eos")
+
+
+class SpecialTokens(NamedTuple):
+    """Ids of the special tokens, by role."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+class DocumentMarks(NamedTuple):
+    """The tokens before and after a document of a language model; where both are one, it stands between documents."""
+
+    first: int
+    last: int
+
+
+@final
+class ConfiguredTokenizer:
+    """A `tokenizers.Tokenizer`, whose methods it has, with the fields of its tokenizer_config.json.
+
+    fields: the role of a special token, such as `eos_token` -> its text; and the rest that stays with a tokenizer
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", fields: Mapping[str, Any]):
+        self.tokenizer = tokenizer
+        self.fields = dict(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "tokenizer":  # while a copy is made
+            raise AttributeError(name)
+        return getattr(self.tokenizer, name)
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """The ids of the roles that the fields name."""
+        tokens = ((role, self.fields.get(f"{role}_token")) for role in CONFIGURED)
+        ids = {role: self.tokenizer.token_to_id(token) for role, token in tokens if token is not None}
+        return {role: token for role, token in ids.items() if token is not None}
+
+
+AnyTokenizer: TypeAlias = "Tokenizer | ConfiguredTokenizer"
+
+
+def special_tokens(tokenizer: AnyTokenizer) -> SpecialTokens:
+    """The ids of the special tokens, as the configuration of the tokenizer says, or by their usual names without one.
+
+    Some may be absent. Padding is then the end of a text, [UNK] and [CLS] are padding, and mask=-1 says that nothing
+    can be masked. The end of a text ends a part of it too, and its beginning stands for [CLS].
+    """
+    if isinstance(tokenizer, ConfiguredTokenizer):
+        ids = dict(tokenizer.ids)
+        ids.setdefault("cls", ids.get("bos", -1))
+        ids.setdefault("sep", ids.get("eos", -1))
+    else:
+        vocab = tokenizer.get_vocab()
+        ids = {role: next((vocab[name] for name in names if name in vocab), -1) for role, names in ROLES.items()}
+    sep = ids["sep"] if ids["sep"] >= 0 else max(ids.get("pad", 0), 0)
+    pad = ids["pad"] if ids.get("pad", -1) >= 0 else sep
+    unk, cls = (ids[role] if ids.get(role, -1) >= 0 else pad for role in ("unk", "cls"))
+    return SpecialTokens(pad, unk, cls, sep, ids.get("mask", -1))
+
+
+def document_marks(tokenizer: AnyTokenizer) -> DocumentMarks:
+    """The tokens around a document of a language model.
+
+    A document begins with the token that the tokenizer itself puts before a text. Without one, and without a
+    configuration, the end of a document stands before it too.
+    """
+    last = special_tokens(tokenizer).sep
+    if not isinstance(tokenizer, ConfiguredTokenizer):
+        return DocumentMarks(last, last)
+    last, prefix = tokenizer.ids.get("eos", last), added_tokens(tokenizer, "a")[0]
+    begins = bool(prefix) and (prefix[0] == tokenizer.ids.get("bos") or prefix[0] != tokenizer.ids.get("cls"))
+    return DocumentMarks(prefix[0] if begins else last, last)
+
+
+def added_tokens(tokenizer: AnyTokenizer, *texts: str) -> tuple[list[int], list[int], list[int]]:
+    """The tokens that a tokenizer itself adds before, between and after one or two texts."""
+    encoding = tokenizer.encode(*texts)
+    inner = [n for n, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
+    first, last = (inner[0], inner[-1]) if inner else (0, -1)
+    middle = [encoding.ids[n] for n in range(first, last) if encoding.special_tokens_mask[n]]
+    return encoding.ids[:first], middle, encoding.ids[last + 1 :]
