@@ -1,7 +1,7 @@
 """Processors turn raw examples into the arrays that a model reads; a corpus holds one, and a run folder keeps it.
 
-The processor of texts is a `tokenizers.Tokenizer` or a `ConfiguredTokenizer`. A processor of images is another kind: a record like
-TOKENIZER, which its task names.
+The processor of texts is a `tokenizers.Tokenizer` or a `ConfiguredTokenizer`. A processor of images is
+another kind: a record like TOKENIZER, which its task names.
 """
 
 from collections.abc import Callable, Mapping

@@ -13,6 +13,7 @@ from train import UserError
 from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenize
+from train.text.special import DocumentMarks
 
 # Characters of a piece of a text, of the pieces that are tokenized together, and of a line beside a cut.
 _PIECE, _BATCH, _LINE = 50_000, 800_000, 1_000
@@ -22,8 +23,8 @@ _PIECE, _BATCH, _LINE = 50_000, 800_000, 1_000
 class TokenizedTexts:
     """The ids of several texts, joined: text d is ids[starts[d] : starts[d + 1]].
 
-    They have no special tokens, or a separator before each text and after the last. The last separator belongs to no
-    text.
+    They have no special tokens, or marks: a token before each text and a token after it, or one token between texts,
+    before the first and after the last. The token after the last text belongs to no text.
 
     counted: of a language model, whether an id counts as a target, bool; None: all do
     """
@@ -76,31 +77,35 @@ def encode(
     log,
     name: str,
     segmentation: Segmentation = PLAIN,
-    separator: int | None = None,
+    marks: DocumentMarks | None = None,
 ) -> TokenizedTexts:
-    """The tokens of the texts, with a separator around each if there is one; from the cache if it has them.
+    """The tokens of the texts, with the marks around each if there are any; from the cache if it has them.
 
     The progress bar shows `name`. BPE dropout (Provilkov et al. 2020) has no seed in the tokenizers library: the
     cache keeps what was drawn under the index of the segmentation.
     """
     drawn = [str(segmentation.dropout), str(segmentation.index)] if segmentation.dropout else []
-    separated = [] if separator is None else [f"mark {separator}"]
-    key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *separated], texts)
+    marked = [] if marks is None else [f"marks {marks.first} {marks.last}"]
+    key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *marked], texts)
     path = cache.cache_dir() / "tokens" / key
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
     content = cache.read(path)
     if content is None:
-        separators = np.array([] if separator is None else [separator], dtype)
         with (
             tokenize.bpe_dropout(tokenizer, segmentation.dropout),
             log.progress(f"tokenizing {name}", sum(map(len, texts))) as advance,
         ):
-            _write(tokenizer, texts, advance, path, separators)
+            _write(tokenizer, texts, advance, path, dtype, marks)
         content = cache.read(path)
     if content is None:
         raise UserError(f"{path} is damaged as soon as it is written; check the disk, or choose another TFM_CACHE")
     ids_end = len(content) - 8 * (len(texts) + 1)
-    return TokenizedTexts(np.frombuffer(content[:ids_end], dtype), np.frombuffer(bytes(content[ids_end:]), np.int64))
+    ids, starts = np.frombuffer(content[:ids_end], dtype), np.frombuffer(bytes(content[ids_end:]), np.int64)
+    counted = None
+    if marks is not None and marks.first != marks.last:
+        counted = np.ones(len(ids), bool)
+        counted[starts[:-1]] = False  # the first token of a text is given
+    return TokenizedTexts(ids, starts, counted)
 
 
 def segmentations(run: Run) -> list[Segmentation]:
@@ -123,24 +128,24 @@ def in_memory(tokenizer, texts: Sequence[str]) -> TokenizedTexts:
     return TokenizedTexts(np.concatenate([np.zeros(0, np.int64), *ids]), np.cumsum([0, *map(len, ids)]))
 
 
-def _write(tokenizer, texts: Iterable[str], advance, path, separators: np.ndarray):
-    """Writes the ids of all texts to `path`, and then where each text starts, int64: completely or not at all.
-
-    `separators` are written before each text and after the last: one id or none.
-    """
-    starts, total = [0], len(separators)
+def _write(tokenizer, texts: Sequence[str], advance, path, dtype: type, marks: DocumentMarks | None):
+    """Writes the ids of all texts to `path`, and then where each text starts, int64: completely or not at all."""
+    before, after = ([], []) if marks is None else ([marks.first], [marks.last])
+    between = after if before == after else [*after, *before]
+    starts, total = [0], len(before)
     with cache.writer(path) as append:
-        append(separators.tobytes())
+        append(np.array(before, dtype).tobytes())
         for batch in _batches(tokenizer, texts):
             encodings = tokenizer.encode_batch([piece.text for piece in batch], add_special_tokens=False)
             for piece, encoding in zip(batch, encodings, strict=True):
                 ids = encoding.ids[_tokens_before(encoding, piece.context) :]
-                append(np.asarray(ids, separators.dtype).tobytes())
+                append(np.asarray(ids, dtype).tobytes())
                 total += len(ids)
                 if piece.is_last:
-                    starts.append(total)
-                    append(separators.tobytes())
-                    total += len(separators)
+                    follows = after if len(starts) == len(texts) else between
+                    starts.append(total + len(follows) - len(after))
+                    append(np.array(follows, dtype).tobytes())
+                    total += len(follows)
             advance(sum(len(piece.text) - piece.context for piece in batch))
         append(np.array(starts, np.int64).tobytes())
 

@@ -15,6 +15,7 @@ from train.runs.run_folder import RunFolder
 from train.settings.gate import user_errors
 from train.tasks.translate import translation
 from train.text import tokenize
+from train.text.special import document_marks
 
 # Tokens that are added if --max-new-tokens does not say how many.
 _MAX_NEW_TOKENS = 200
@@ -52,7 +53,7 @@ class ContinuationWriter:
         self.options = options
         self.strategy = strategy
         self.log = log
-        end = tokenize.special_tokens(folder.processor).sep
+        end = document_marks(folder.processor).last
         stops = options.stops if stops is None else stops
         self.decoder = Decoder(folder, options, strategy, end, self._spell, stops, self.sliding_context)
         self.decoder.draft = drafts.load(options.draft, folder, log) if options.draft else None

@@ -27,7 +27,7 @@ from train.screens.console import Log
 from train.settings import flags
 from train.tasks.lm import predict
 from train.tasks.lm.predict import Window
-from train.text import tokenize
+from train.text.special import document_marks
 from train.training import step
 
 # The names that tasks have for the most tokens to write, and the default.
@@ -56,7 +56,7 @@ class HarnessModel(TemplateLM):
         devices = available_devices()
         self.mesh = tfm.make_mesh(devices=devices[: math.gcd(batch, len(devices))])
         self.params = folder.load(self.mesh, self.log.info)
-        self.mark = tokenize.special_tokens(folder.processor).sep
+        self.mark = document_marks(folder.processor).first
         self.length = folder.config.batch.length
         self.step = step.make_eval_step(predict.score, folder.config.model)
 

@@ -125,7 +125,7 @@ class RunFolder:
     @property
     def text_template(self) -> tuple[str, ...]:
         """What training put around a text, in the words of `TemplateProcessing`; () where the tokenizer says it."""
-        return self.task.hf_template(self.config)
+        return self.task.hf_template(self.config, self.processor)
 
     @property
     def window(self) -> int:

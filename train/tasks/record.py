@@ -192,8 +192,11 @@ class Task(Generic[TaskT, Params, AnyRows]):
     # (run, processor, facts of run.json about the data) -> fields of config.json that depend on the task.
     hf_fields: Callable[[Run[TaskT], Any, Facts], dict[str, Any]] = lambda run, processor, facts: {}
 
-    # run -> how the exported tokenizer marks a text and a pair of texts; (): the tokenizer marks texts itself.
-    hf_template: Callable[[Run[TaskT]], tuple[str, ...]] = lambda run: ("{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1")
+    # (run, tokenizer) -> how the exported tokenizer marks a text and a pair of texts; (): it marks texts itself.
+    hf_template: Callable[[Run[TaskT], Any], tuple[str, ...]] = lambda run, tokenizer: (
+        "{cls} $A {sep}",
+        "{cls} $A {sep} $B:1 {sep}:1",
+    )
 
     # (run, folder): writes files of other libraries beside those of transformers.
     save_hf: Callable[[Run[TaskT], Path], None] = lambda run, folder: None

@@ -97,6 +97,11 @@ def document_marks(tokenizer: AnyTokenizer) -> DocumentMarks:
     return DocumentMarks(prefix[0] if begins else last, last)
 
 
+def role_ids(tokenizer: AnyTokenizer) -> dict[str, int]:
+    """The ids of the special tokens and of the marks of documents, by role."""
+    return special_tokens(tokenizer)._asdict() | document_marks(tokenizer)._asdict()
+
+
 def added_tokens(tokenizer: AnyTokenizer, *texts: str) -> tuple[list[int], list[int], list[int]]:
     """The tokens that a tokenizer itself adds before, between and after one or two texts."""
     encoding = tokenizer.encode(*texts)

@@ -13,8 +13,9 @@ from train.tasks.mlm.options import Mlm
 from train.tasks.mlm.rows import SentencePairs, plan, sentences
 from train.tasks.mlm.task import make_corpus
 from train.text import tokenize
+from train.text.special import SpecialTokens
 
-SPECIALS = special.SpecialTokens(0, 1, 2, 3, 4)
+SPECIALS = SpecialTokens(0, 1, 2, 3, 4)
 
 
 def test_sentences():

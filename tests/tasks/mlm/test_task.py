@@ -18,8 +18,9 @@ from train.tasks.mlm.masking import Masker
 from train.tasks.mlm.task import MLM, make_corpus
 from train.tasks.table import AnyRun
 from train.text import tokenize
+from train.text.special import SpecialTokens
 
-PAD, UNK, CLS, SEP, MASK = SPECIALS = special.SpecialTokens(0, 1, 2, 3, 4)
+PAD, UNK, CLS, SEP, MASK = SPECIALS = SpecialTokens(0, 1, 2, 3, 4)
 VOCAB = 50
 REGULAR = np.arange(5, VOCAB)
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=VOCAB, length=16, pad_vocab_to=8)

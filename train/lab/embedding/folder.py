@@ -1,7 +1,7 @@
 """Texts as vectors by the model of a run folder or a Hugging Face folder: one vector a text, pooled from its tokens."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import final
 
@@ -22,7 +22,7 @@ from train.lab.embedding.expansion import Expansion
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.screens.finite import checked
-from train.text import tokenize
+from train.text import special, tokenize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +136,7 @@ def text_frame(folder: RunFolder | HfFolder) -> tuple[list[int], list[int]]:
     if not template:
         prefix, _, suffix = tokenize.added_tokens(folder.processor, "a")
         return prefix, suffix
-    ids: Mapping[str, int] = tokenize.special_tokens(folder.processor)._asdict()
+    ids = special.role_ids(folder.processor)
     before, _, after = template[0].partition("$A")
     return [ids[role.strip("{}")] for role in before.split()], [ids[role.strip("{}")] for role in after.split()]
 

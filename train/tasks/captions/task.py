@@ -220,7 +220,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     return {"data.field": "image", "data.label": "caption"}
 
 
-def hf_template(run: Run) -> tuple[str, ...]:
+def hf_template(run: Run, tokenizer: Any) -> tuple[str, ...]:
     """The tokenizer marks captions itself."""
     return ()
 

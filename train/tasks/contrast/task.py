@@ -190,7 +190,7 @@ def report(
         log.info(f"{words[0]} | {words[1]} {cosine:.4f}")
 
 
-def hf_template(run: Run[Contrast]) -> tuple[str, ...]:
+def hf_template(run: Run[Contrast], tokenizer: Any) -> tuple[str, ...]:
     """How the exported tokenizer marks a text."""
     return ("{cls} $A {sep}",)
 

@@ -1,7 +1,8 @@
 """Rows of a language model: tokens, and at each place the token that comes next.
 
 Both layouts read a text with a separator before every document and after the last (`train.data.tokens`). Every token
-of a document is a target once, its first token and the separator after it too:
+of a document is a target once, its first token and the separator after it too. Where two marks stand in place of a
+separator, the one before a document is no target:
 
     text       | the cat sat | on mats |
     tokens     | the cat sat   | on mats

@@ -1,6 +1,7 @@
 """Language modelling from left to right: predict every token from those before it (Radford et al. 2018, section 3.1).
 
-Two short documents in a row of 8 places, each with a separator (|) before and after it:
+Two short documents in a row of 8 places, each with a separator (|) before and after it. Where the folder of --init
+names a first token beside it, that token begins a document, and is no target:
 
     tokens       |  the cat sat   |  on mats [PAD]
     targets     the cat sat  |   on mats  |  [PAD]     the token that comes next
@@ -41,6 +42,7 @@ from train.tasks.lm.predict import PREDICTOR
 from train.tasks.lm.rows import PackedRows, WindowRows, count_between
 from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
+from train.text.special import document_marks
 
 # Tokens of the sample that a run ends with.
 _SAMPLE = 160
@@ -134,11 +136,11 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
     train_rows = [
         _rows(run, tokenizer, _scored(run, tokenizer, text, train_source), train)
         for text in (
-            encode(tokenizer, train, log, "training text", segmentation, _separator(tokenizer))
+            encode(tokenizer, train, log, "training text", segmentation, document_marks(tokenizer))
             for segmentation in (segmentations(run) if train else [])
         )
     ]
-    valid_text = encode(tokenizer, valid, log, "validation text", separator=_separator(tokenizer))
+    valid_text = encode(tokenizer, valid, log, "validation text", marks=document_marks(tokenizer))
     valid_rows = _rows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, validation=True)
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
@@ -158,7 +160,7 @@ def _scored(run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, source: st
     if not task.windows:
         generated.check_length(source, int(text.lengths.max(initial=0)), run.batch.length)
     begin, end = (_ids_of(tokenizer, mark) if mark else [] for mark in marks)
-    return count_between(text, begin, end)
+    return count_between(text, begin, [*end, document_marks(tokenizer).last])
 
 
 def _ids_of(tokenizer: Tokenizer, mark: str) -> list[int]:
@@ -170,18 +172,17 @@ def _ids_of(tokenizer: Tokenizer, mark: str) -> list[int]:
     return ids
 
 
-def _separator(tokenizer: Tokenizer) -> int:
-    """The token between documents."""
-    return tokenize.special_tokens(tokenizer).sep
-
-
 def _rows(
     run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, documents: Sequence[str], validation: bool = False
 ) -> Text:
     """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
     pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
-    size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
-    bytes_per_target = size / max(1, text.starts[-1])
+    size, marks = (
+        sum(len(document.encode("utf-8", "surrogatepass")) for document in documents),
+        document_marks(tokenizer),
+    )
+    given = len(documents) - 1 if marks.first != marks.last else 0  # first tokens of documents, which are no targets
+    bytes_per_target = size / max(1, text.starts[-1] - given)
     if not (run.task.windows or (validation and stride)):
         return PackedRows(text, length, run.packs_rows, pad, bytes_per_target)
     stride = stride if validation and stride else length
@@ -211,17 +212,20 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
 
 def hf_fields(run: Run[Lm], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
-    return {"bos_token_id": _separator(tokenizer), "eos_token_id": _separator(tokenizer)}
+    marks = document_marks(tokenizer)
+    return {"bos_token_id": marks.first, "eos_token_id": marks.last}
 
 
-def hf_template(run: Run[Lm]) -> tuple[str, ...]:
+def hf_template(run: Run[Lm], tokenizer: Any) -> tuple[str, ...]:
     """How the exported tokenizer marks a text."""
-    return ("$A" if run.task.windows else "{sep} $A",)
+    return ("{first} $A" if text_prefix(run, tokenizer) else "$A",)
 
 
 def text_prefix(run: Run[Lm], tokenizer: Tokenizer) -> list[int]:
-    """The tokens before every document in training."""
-    return [] if run.task.windows else [_separator(tokenizer)]
+    """The tokens before every document in training; a window begins anywhere, unless a document begins otherwise than
+    the one before it ended."""
+    marks = document_marks(tokenizer)
+    return [] if run.task.windows and marks.first == marks.last else [marks.first]
 
 
 LM = Task(
@@ -243,7 +247,7 @@ LM = Task(
     predictor=PREDICTOR,
     text_prefix=text_prefix,
     hf_heads=("lm",),
-    hf_tokens={"eos_token": "sep"},
+    hf_tokens={"bos_token": "first", "eos_token": "last"},
     hf_run_values=hf_run_values,
     hf_fields=hf_fields,
     hf_template=hf_template,

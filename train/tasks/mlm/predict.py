@@ -22,7 +22,7 @@ from train.tasks.record import Folder, Prediction, Predictor
 from train.text import tokenize
 
 # What a text may say for a blank, whatever the tokenizer calls it.
-_BLANK = re.compile("|".join(map(re.escape, tokenize.ROLES["mask"])))
+_BLANKS = ("[MASK]", "<mask>")
 
 
 class Blanks(NamedTuple):
@@ -48,10 +48,11 @@ def inputs(options: PredictOptions, folder: Folder) -> Blanks:
     data = folder.config.data
     column = options.field or data.field
     texts = [options.text] if options.text else files.read_texts(Path(options.file), data, column)
+    blank = _blank(_mask(folder.processor))
     for line, text in enumerate(texts, start=1):
-        if text.strip() and not _BLANK.search(text):
+        if text.strip() and not blank.search(text):
             where = "--text" if options.text else f"text {line} of {options.file}"
-            raise UserError(f"{where} has no blank to fill; write {tokenize.ROLES['mask'][0]} where a word is missing")
+            raise UserError(f"{where} has no blank to fill; write {_BLANKS[0]} where a word is missing")
     return Blanks(texts, options.top_k)
 
 
@@ -83,16 +84,27 @@ def predict(params: tfm.MaskedLM, folder: Folder, blanks: Blanks, log: Log, batc
 def blank_rows(tokenizer: Tokenizer, text: str, index: int, length: int) -> Iterator[BlankRow]:
     """A row for every blank of a text: all of it, or as many tokens around the blank as a row of training has."""
     specials = tokenize.special_tokens(tokenizer)
-    mask = tokenizer.id_to_token(specials.mask) if specials.mask >= 0 else ""
-    if not mask:
-        raise UserError("the tokenizer has no [MASK] or <mask> token; take a masked language model")
+    mask = _mask(tokenizer)
     before = r"\s*" if _words_have_spaces(tokenizer, mask) else ""
-    marked = re.sub(before + f"(?:{_BLANK.pattern})", lambda match: mask, text)
+    marked = re.sub(before + f"(?:{_blank(mask).pattern})", lambda match: mask, text)
     tokens = np.asarray(tokenizer.encode(marked, add_special_tokens=False).ids, np.int32)
     for place in np.flatnonzero(tokens == specials.mask).tolist():
         first = int(np.clip(place - (length - 2) // 2, 0, max(0, len(tokens) - (length - 2))))
         row, _ = pairs.join([tokens[first : first + length - 2]], length, specials)
         yield BlankRow(row, place - first + 1, index)
+
+
+def _mask(tokenizer: Tokenizer) -> str:
+    """The text of the tokenizer's mask. Raises UserError for a tokenizer without one."""
+    mask = tokenize.special_tokens(tokenizer).mask
+    if mask < 0:
+        raise UserError("the tokenizer has no [MASK] or <mask> token; take a masked language model")
+    return tokenizer.id_to_token(mask)
+
+
+def _blank(mask: str) -> re.Pattern[str]:
+    """What stands for a blank in a text: the mask of the tokenizer, or a usual one."""
+    return re.compile("|".join(map(re.escape, dict.fromkeys((mask, *_BLANKS)))))
 
 
 def _words_have_spaces(tokenizer: Tokenizer, mask: str) -> bool:

@@ -34,6 +34,7 @@ from train.tasks.record import Saved, Task
 from train.tasks.skipthought.options import SkipThought
 from train.tasks.skipthought.rows import SentenceTriples, check_triples
 from train.text import tokenize
+from train.text.special import AnyTokenizer
 
 _SIDES = ("previous", "following")
 
@@ -170,7 +171,7 @@ def _vectors(params: tfm.SkipThought, model: tfm.Config, tokens: Array, valid: A
     return tfm.sentence_vector(params, model, tokens, valid > 0)
 
 
-def hf_template(run: Run[SkipThought]) -> tuple[str, ...]:
+def hf_template(run: Run[SkipThought], tokenizer: AnyTokenizer) -> tuple[str, ...]:
     """How a sentence is marked."""
     return ("$A {sep}",)
 

@@ -245,7 +245,7 @@ def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any
     return fields | ({"forced_bos_token_id": template.prefix[0]} if template.prefix else {})
 
 
-def hf_template(run: Run[Translate]) -> tuple[str, ...]:
+def hf_template(run: Run[Translate], tokenizer: Any) -> tuple[str, ...]:
     """How the exported tokenizer marks a text; empty where the tokenizer marks texts itself."""
     return () if run.task.start else ("$A {sep}",)
 
@@ -270,7 +270,7 @@ TRANSLATE = Task(
     predictor=PREDICTOR,
     evaluate_flags=("against",),
     hf_heads=("seq2seq",),
-    hf_tokens={"eos_token": "sep"},
+    hf_tokens={"eos_token": "last"},
     hf_run_values=hf_run_values,
     hf_fields=hf_fields,
     hf_template=hf_template,
