@@ -30,7 +30,7 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
     """How a run folder keeps a processor, and how Hugging Face folders do.
 
     files: their names in the run folder
-    to_texts: processor -> the content of each file; "" is not written
+    to_texts: processor -> the content of each file; "" in place of an optional one
     read: paths of the files -> processor; raises ValueError where one is damaged
     read_hf: a Hugging Face folder, the configuration of its model -> processor; raises UserError or ValueError
     save_hf: writes what transformers reads: processor, task, run, folder
@@ -47,6 +47,15 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
     hf_fields: Callable[[Processor], Mapping[str, object]] = lambda processor: {}
     tokenizer: "Callable[[Processor], AnyTokenizer | None]" = lambda processor: None
     optional: tuple[str, ...] = ()
+
+    def kept(self, written: object) -> list[str]:
+        """The files to read, where run.json names those `written`."""
+        return [name for name in self.files if name not in self.optional or name in str(written)]
+
+    def contents(self, processor: Processor) -> dict[str, str]:
+        """The files to write, and what is in them."""
+        texts = dict(zip(self.files, self.to_texts(processor), strict=True))
+        return {name: text for name, text in texts.items() if text or name not in self.optional}
 
 
 def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:

@@ -136,9 +136,8 @@ class HfFolder:
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images."""
         kind = self.task.processor
-        for name, text in zip(kind.files, kind.to_texts(self.processor), strict=True):
-            if text:
-                (to / name).write_text(text, encoding="utf-8")
+        for name, text in kind.contents(self.processor).items():
+            (to / name).write_text(text, encoding="utf-8")
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> "PyTree":
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.

@@ -89,9 +89,7 @@ class RunFolder:
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         kind = self.task.processor
-        written = self._sections.get("files")
-        names = written if isinstance(written, dict) else {}
-        paths = [self.path / name for name in kind.files if name not in kind.optional or name in names]
+        paths = [self.path / name for name in kind.kept(self._sections.get("files"))]
         for path in paths:
             if not path.exists():
                 raise UserError(f"{self.path} is not a run folder: it has no {path.name}")
@@ -264,9 +262,8 @@ def create(path: Path, run: Run, processor: object, facts: Mapping[str, object])
     path.mkdir(parents=True, exist_ok=True)
     kind = table.task_of(run).processor
     if not run.resume:
-        for name, text in zip(kind.files, kind.to_texts(processor), strict=True):
-            if text:
-                write(path / name, text)
+        for name, text in kind.contents(processor).items():
+            write(path / name, text)
     files = {name: checksum.of_bytes((path / name).read_bytes()) for name in kind.files if (path / name).exists()}
     write_json(path / CONFIG, describe(run, {**facts, "files": files}))
 

@@ -102,7 +102,7 @@ def role_ids(tokenizer: AnyTokenizer) -> dict[str, int]:
     return special_tokens(tokenizer)._asdict() | document_marks(tokenizer)._asdict()
 
 
-def added_tokens(tokenizer: AnyTokenizer, *texts: str) -> tuple[list[int], list[int], list[int]]:
+def added_tokens(tokenizer: Any, *texts: str) -> tuple[list[int], list[int], list[int]]:
     """The tokens that a tokenizer itself adds before, between and after one or two texts."""
     encoding = tokenizer.encode(*texts)
     inner = [n for n, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
