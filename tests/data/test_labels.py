@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train import UserError
-from train.data.labels import Labels, LossFields, class_weights, label_checker
+from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
 from train.tasks.classify.options import Classify
 
 
@@ -128,3 +128,43 @@ def test_loss_fields():
         "smoothing": [np.float32(0.1)] * 3,
     }
     assert LossFields().fields(np.zeros((2, 4)), np.array([True, False])).keys() == {"weights"}
+
+
+def columns(names, *values):
+    return [dict(zip(names, row, strict=True)) for row in values]
+
+
+def test_columns_are_classes_by_their_names():
+    labels = Labels("multi", ["b", "a"])
+    assert labels.encode(columns("ab", (1, 0), (0, 1)), ["a", "b"]).tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(UserError, match="the columns a, c are not the classes of the model, b, a; name those with"):
+        labels.encode(columns("ac", (1, 0)), ["a", "c"])
+
+
+@pytest.mark.parametrize(
+    ("names", "head", "order", "said"),
+    [
+        (["a", "b", "c"], ["c", "a", "b"], ["c", "a", "b"], 0),
+        (["a", "b"], ["c", "b", "a"], ["c", "b", "a"], 1),
+        (["a", "b"], ["x", "y"], ["a", "b"], 0),
+        (["a", "b"], [], ["a", "b"], 0),
+        ([], ["LABEL_0"], [], 0),
+        (["O", "B-X"], ["B-PER", "O"], ["O", "B-X"], 0),
+    ],
+)
+def test_classes_stand_in_the_order_of_the_head(names, head, order, said):
+    lines = []
+    assert in_order_of_head(names, head, lines.append, "O") == order
+    assert len(lines) == said
+
+
+@pytest.mark.parametrize(
+    ("head", "sentence"),
+    [
+        (["a", "c"], "the head of --init lacks the classes b of the data and has c in their place; rename them, or"),
+        (["a"], "the head of --init lacks the classes b of the data; rename them, or start a new head with --init-hea"),
+    ],
+)
+def test_a_head_with_some_of_the_classes_is_refused(head, sentence):
+    with pytest.raises(UserError, match=sentence):
+        in_order_of_head(["a", "b"], head, print)

@@ -2,10 +2,12 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from flax import struct
 from PIL import Image
 from small import call, run
 
@@ -59,6 +61,23 @@ def test_positions_fit_pictures_of_another_size(monkeypatch, name, config, field
 def test_pictures_of_the_same_size_are_left_alone(monkeypatch):
     source, taken, _, _, lines = loaded(monkeypatch, "vit", VIT, VIT, tfm.make_mesh())
     assert (jax.tree.all(jax.tree.map(lambda leaf, old: leaf is old, taken, source)), lines) == (True, [])
+
+
+def test_a_head_of_other_classes_stays_fresh():
+    assert pretrained.heads_of_classes(tfm.classifier_specs(VIT)) == ["output"]
+    assert pretrained.heads_of_classes(tfm.tagger_specs(tfm.override(VIT, {"input": "tokens"}))) == ["output"]
+    assert pretrained.heads_of_classes(tfm.masked_lm_specs(tfm.override(VIT, {"input": "tokens"}))) == []
+    fresh, source = (Model(encoder=np.zeros(3), output=np.full(2, value)) for value in (0, 1))
+    taken, names = pretrained.take_parts("there", source, fresh)
+    assert (taken.output.tolist(), names) == ([1, 1], [])
+    taken, names = pretrained.take_parts("there", source, fresh, ["output"])
+    assert (taken.output.tolist(), names) == ([0, 0], ["output"])
+
+
+@struct.dataclass
+class Model:
+    encoder: Any
+    output: Any
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models
 
 import tfm
 from train import UserError
-from train.runs import paths, run_folder
+from train.runs import paths, run_folder, takeover
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.settings.schema import Run
@@ -66,8 +66,21 @@ def test_a_run_folder_is_what_was_put_in(run, run_path, tokenizer):
     assert folder.processor.to_str() == tokenizer.to_str()
     assert folder.facts == FACTS
     assert run_folder.run_values(run_path) == folder.values
-    assert run_folder.read_saved(run_path).facts == FACTS
-    assert run_folder.read_saved(run_path, facts=False).facts == {}
+    assert takeover.of_resumed(run_path).facts == FACTS
+
+
+@pytest.mark.parametrize(
+    ("flags", "facts"),
+    [
+        ("--task=classify", {"head_classes": ["bad", "good"]}),
+        ("--task=classify --init-head=fresh", {}),
+        ("--task=tag", {}),
+    ],
+)
+def test_a_run_starts_with_the_classes_of_the_head_of_the_same_task(run_path, flags, facts):
+    argv = [*flags.split(), f"--init={run_path}"]
+    start = resolve.resolve(argv, None, run_folder.run_values)[0]
+    assert takeover.of_init(start).facts == facts
 
 
 def test_a_hugging_face_folder_is_a_run_that_could_have_made_it(run, exported):

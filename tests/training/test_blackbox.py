@@ -14,8 +14,9 @@ import tfm
 from train import UserError
 from train.lab.replay import main as replay_command
 from train.main import main
-from train.runs.run_folder import CHECKPOINTS, RunFolder, read_saved
+from train.runs.run_folder import CHECKPOINTS, RunFolder
 from train.runs.saved import SavedCheckpoints
+from train.runs.takeover import of_resumed
 from train.screens.console import Log
 from train.settings import flags
 from train.tasks import table
@@ -86,7 +87,7 @@ def test_features_are_drawn_as_the_step_draws_them(home):
     """The loss and the gradient of a step that draws anew are those that the run has logged."""
     log, folder = Log(), home / "whole"
     job = job_of("whole")
-    corpus = job.task.load(job.run, log, read_saved(folder))
+    corpus = job.task.load(job.run, log, of_resumed(folder))
     state = replay.state_before(job, corpus, folder, BAD, log)
     sums = replay.run_again(job, blackbox.batch_of(corpus, BAD), state).sums
     lines = {line["step"]: line for line in read_lines(folder / "metrics.jsonl") if line["split"] == "train"}

@@ -53,8 +53,13 @@ class Labels:
         if self.kind == "regression":
             return np.array([float(row[columns[0]]) for row in rows], np.float32)
         if len(columns) > 1:
-            values = [[float(row[name]) for name in columns] for row in rows]
-            return np.array(values, np.float32).reshape(-1, len(columns))
+            if set(columns) != set(self.names):
+                raise UserError(
+                    f"the columns {_some(columns)} are not the classes of the model, {_some(self.names)}; "
+                    "name those with --data.label=ONE,OTHER"
+                )
+            values = [[float(row[name]) for name in self.names] for row in rows]
+            return np.array(values, np.float32).reshape(-1, self.outputs)
         index = {name: i for i, name in enumerate(self.names)}
         classes = [[self._index(index, name) for name in _names(self.kind, row[columns[0]])] for row in rows]
         if self.kind == "single":
@@ -71,6 +76,30 @@ class Labels:
                 "correct it"
             )
         return index[name]
+
+
+def in_order_of_head(names: list[str], head: Sequence[str], log: Callable[[str], None], shared: str = "") -> list[str]:
+    """The classes `names` of the data, in the order of a head that has them all, with the others of that head.
+
+    Of a head that has none of them nothing is taken: they stay as they are. The class `shared` is one of every head.
+    Raises UserError where the head has only some of them.
+    """
+    others = [name for name in head if name not in names]
+    if names and set(names) <= set(head):
+        if others:
+            log(f"the head of --init also has the classes {_some(others)}, which the data never name")
+        return list(head)
+    if set(names) & set(head) <= {shared}:
+        return names
+    beside = f" and has {_some(others)} in their place" if others else ""
+    raise UserError(
+        f"the head of --init lacks the classes {_some([name for name in names if name not in head])} of the data"
+        f"{beside}; rename them, or start a new head with --init-head=fresh"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
 
 
 # Squares of larger values are not exact in float32, and their sum over a batch may be infinite.

@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from train import UserError, exit_code
-from train.runs.run_folder import CONFIG, RunFolder, read_saved
+from train.runs.run_folder import CONFIG, RunFolder
+from train.runs.takeover import of_resumed
 from train.settings import flags
 from train.settings.schema import Mesh
 from train.tasks.table import AnyRun
@@ -66,7 +67,7 @@ def run_step(argv):
         state, batch = box.read(job, log.info)
         log.info(f"the batch of step {step}, and the state before it, are those in {box.path}")
     else:
-        corpus = job.task.load(run, log, read_saved(folder.path))
+        corpus = job.task.load(run, log, of_resumed(folder.path))
         folder.check_data(corpus.facts())
         state, batch = replay.state_before(job, corpus, folder.path, step, log), blackbox.batch_of(corpus, step)
     result = replay.run_again(job, batch, state)

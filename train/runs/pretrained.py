@@ -1,7 +1,7 @@
 """The weights that --init takes from a run folder or a Hugging Face folder, possibly of another task."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import jax
 from jax.sharding import Mesh
@@ -18,12 +18,13 @@ from train.settings.gate import user_errors
 
 
 def load_parts(
-    path: str, model: Config, params: PyTree, mesh: Mesh, log: Callable[[str], None]
+    path: str, model: Config, params: PyTree, mesh: Mesh, log: Callable[[str], None], left: Collection[str] = ()
 ) -> tuple[PyTree, list[str]]:
     """Parameters with the parts (encoder, head, pooler, ...) that the folder has too, and the names of the fresh ones.
 
-    Every model begins with its encoder or decoder; an encoder that is causal may start from a decoder. Positions of
-    pictures of another size are interpolated. Raises UserError if the folder has no such part, or of other shapes.
+    Parts that are `left` stay fresh. Every model begins with its encoder or decoder; an encoder that is causal may
+    start from a decoder. Positions of pictures of another size are interpolated. Raises UserError if the folder has no
+    such part, or of other shapes.
     """
     folder = open_folder(path)
     source = merge_low_rank(folder.load(mesh, log))
@@ -32,18 +33,26 @@ def load_parts(
     source_model = folder.config.model
     pixels, source_pixels = (_pixels(shape) for shape in (model, source_model))
     if pixels is None or source_pixels is None or pixels == source_pixels:
-        return take_parts(f"--init={path}", source, params)
+        return take_parts(f"--init={path}", source, params, left)
     with jax.set_mesh(mesh), user_errors(f"--init={path}"):
         source = interpolate_positions(source_model, source, pixels)[1]
-    taken, fresh = take_parts(f"--init={path}", source, params)
+    taken, fresh = take_parts(f"--init={path}", source, params, left)
     log(f"positions of {path} are interpolated, from pictures of {_sides(source_pixels)} pixels to {_sides(pixels)}")
     return jax.device_put(taken, jax.tree.map(lambda leaf: leaf.sharding, params)), fresh
 
 
-def take_parts(origin: str, source: PyTree, params: PyTree) -> tuple[PyTree, list[str]]:
+def heads_of_classes(specs: PyTree) -> list[str]:
+    """The names of the parts of a model that have an output for each class."""
+    base = low_rank_base(specs)
+    parts = {field.name: jax.tree.leaves(getattr(base, field.name)) for field in dataclasses.fields(base)}
+    return [name for name, leaves in parts.items() if any("C" in leaf.axes for leaf in leaves)]
+
+
+def take_parts(origin: str, source: PyTree, params: PyTree, left: Collection[str] = ()) -> tuple[PyTree, list[str]]:
     """Parameters with the parts that the parameters `source` of another model have too, and the names of fresh ones.
 
-    `origin` names the other model in errors. Raises UserError for another architecture.
+    Those that are `left` stay fresh. `origin` names the other model in errors. Raises UserError for another
+    architecture.
     """
     base = low_rank_base(params)
     parts = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
@@ -54,7 +63,7 @@ def take_parts(origin: str, source: PyTree, params: PyTree) -> tuple[PyTree, lis
     loaded = {
         name: jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), getattr(source, name), part)
         for name, part in parts.items()
-        if part is not None and _shapes(part) == _shapes(getattr(source, name, None))
+        if part is not None and name not in left and _shapes(part) == _shapes(getattr(source, name, None))
     }
     fresh = [name for name, part in parts.items() if name not in loaded and part is not None]
     return with_base(params, dataclasses.replace(base, **loaded)), fresh

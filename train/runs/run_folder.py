@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, final
 
 from tfm.options.dotted import flatten, flatten_saved, override
 from tfm.options.json_text import read_object
@@ -242,19 +242,6 @@ def resumed_values(out: str) -> dict[str, object]:
     if not paths:
         raise UserError(f"--resume found no run in {ROOT}/; name one with --out=DIR, or start one without --resume")
     return RunFolder(paths[-1].parent).values
-
-
-class SavedData(NamedTuple):
-    """What a run takes over from another one: its processor, and the facts of its data (none if the data differ)."""
-
-    processor: Any
-    facts: Mapping[str, Any]
-
-
-def read_saved(path: str | Path, facts: bool = True) -> SavedData:
-    """What a run takes over from a folder; without `facts`, for a run on other data."""
-    folder = open_folder(path)
-    return SavedData(folder.processor, folder.facts if facts else {})
 
 
 def create(path: Path, run: Run, processor: object, facts: Mapping[str, object]):

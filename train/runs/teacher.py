@@ -15,7 +15,8 @@ from train.data.corpus import Corpus
 from train.devices import distributed
 from train.losses.teaching import OutputLoss
 from train.runs.pretrained import take_parts
-from train.runs.run_folder import SavedData, open_folder
+from train.runs.run_folder import open_folder
+from train.runs.takeover import SavedData
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.tasks import table

@@ -222,6 +222,7 @@ class Run(Generic[TaskT]):
     teacher: what the run learns from a larger model
     tune: what of the model is trained
     init: a run folder whose weights and tokenizer to start from
+    init_head: classes | fresh: keep the head of --init where its classes are those of the data, or start a new one
     adapter: a folder of PEFT: low-rank updates to start from, over the weights of --init; none: without
     out: the run folder to make; by default the next free runs/TASK-PRESET-N
     steps: optimizer steps
@@ -235,6 +236,7 @@ class Run(Generic[TaskT]):
     teacher: Teacher = Teacher()
     tune: Tune = All()
     init: str = ""
+    init_head: Literal["classes", "fresh"] = "classes"
     adapter: str | None = None
     out: str = ""
     steps: int = 1000
@@ -256,11 +258,9 @@ class Run(Generic[TaskT]):
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, steps=1, seed=0)
+        check_minimum(self, steps=1, seed=0, stop_at=1)
         check_maximum(self, STEPS, steps=MAX_STEPS)
         check_maximum(self, "seeds have 31 bits", seed=MAX_SEED)
-        if self.stop_at is not None and self.stop_at < 1:
-            raise ValueError(f"stop-at={self.stop_at} must be at least 1, or none")
         if self.batch.tokens is not None and not self.task.has_buckets:
             raise ValueError(f"batch.tokens={self.batch.tokens} belongs to --task=translate; say --batch.size")
         if self.data.pack and not self.model.reads_packed:

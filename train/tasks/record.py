@@ -42,6 +42,15 @@ class Saved(Protocol):
         """The facts of its data; none where the data differ."""
 
 
+# The fact that names the classes of the head that a run starts from.
+HEAD_CLASSES = "head_classes"
+
+
+def head_classes(saved: Saved | None) -> list[str]:
+    """The classes of the head that a run starts from; none where it starts from another task, or with a new head."""
+    return list(saved.facts.get(HEAD_CLASSES) or ()) if saved else []
+
+
 class Folder(Saved, Protocol):
     """The run folder, or the Hugging Face folder, of a model."""
 

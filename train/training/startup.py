@@ -17,7 +17,7 @@ from train import UserError
 from train.data.corpus import Corpus
 from train.devices import capacity, cpu, distributed, mesh
 from train.files import programs
-from train.runs import adapters, claim, pretrained, run_folder
+from train.runs import adapters, claim, pretrained, run_folder, takeover
 from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
@@ -25,6 +25,7 @@ from train.screens import trackers
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks import resolve, table
+from train.tasks.record import HEAD_CLASSES
 from train.text import tokenize
 from train.training import resumption, step
 from train.training.early_stopping import EarlyStopping
@@ -105,9 +106,9 @@ def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Corpus:
     task, saved = table.task_of(run), None
     teacher = TeacherModel(run, task) if run.teacher.folder else None
     if resumed is not None:
-        saved = run_folder.read_saved(resumed)
+        saved = takeover.of_resumed(resumed)
     elif run.init:
-        saved = run_folder.read_saved(run.init, facts=False)
+        saved = takeover.of_init(run)
     elif teacher is not None:
         saved = teacher.saved
     corpus = task.load(run, log, saved)
@@ -135,7 +136,7 @@ def first_state(job: Job, corpus: Corpus, folder: Path, log: Log) -> tuple[State
     if run.tune.name != "all" and not run.init:
         raise UserError(f"--tune={run.tune.name} trains a part of a model that is there; name it with --init=FOLDER")
     if run.init:
-        return _with_weights_of(run, state, job, log), 0, progress
+        return _with_weights_of(run, state, job, corpus, log), 0, progress
     return _calibrated(job, _spelled(job, state, corpus), corpus), 0, progress
 
 
@@ -196,11 +197,19 @@ def _calibrated(job: Job, state: State, corpus: Corpus) -> State:
     return dataclasses.replace(state, params=params, ema=average)
 
 
-def _with_weights_of(run: Run, state: State, job: Job, log: Log) -> State:
-    """The state with the weights of `--init` and the updates of `--adapter`; its average starts at them."""
-    params, fresh = pretrained.load_parts(run.init, run.model, state.params, job.mesh, log.info)
+def _with_weights_of(run: Run, state: State, job: Job, corpus: Corpus, log: Log) -> State:
+    """The state with the weights of `--init` and the updates of `--adapter`; its average starts at them.
+
+    A head of classes is taken where these are the classes of the data, in their order.
+    """
+    facts = takeover.of_init(run).facts
+    classes, of_head = corpus.facts().get("classes"), facts.get(HEAD_CLASSES)
+    keeps_head = HEAD_CLASSES in facts and (not classes or classes == of_head)
+    left = () if keeps_head else pretrained.heads_of_classes(job.specs)
+    params, fresh = pretrained.load_parts(run.init, run.model, state.params, job.mesh, log.info, left)
     if fresh:
-        log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
+        other = f"; its head is of other classes: {', '.join(of_head[:20])}" if left and of_head else ""
+        log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}{other}")
     if run.adapter:
         shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
         params = jax.device_put(adapters.load(run.adapter, run.model, params), shardings)

@@ -63,7 +63,7 @@ class GlueSettings:
         return [
             "--task=classify",
             f"--task.kind={'regression' if task.kind == 'regression' else 'single'}",
-            *([f"--init={self.init}"] if self.init else []),
+            *([f"--init={self.init}", "--init-head=fresh"] if self.init else []),
             f"--batch.length={length}",
             f"--data.field={'text,pair' if task.has_pairs else 'text'}",
             "--data.label=label",

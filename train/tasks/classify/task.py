@@ -24,7 +24,7 @@ import tfm
 from tfm.models.classifier import text_logits
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import Labels, LossFields, class_weights, label_checker
+from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
 from train.data.processors import TOKENIZER
 from train.data.sources import files, generated, sources
 from train.data.synthetic.kept import kept
@@ -41,7 +41,7 @@ from train.tasks.classify import opinions
 from train.tasks.classify.options import Classify
 from train.tasks.classify.predict import PREDICTOR
 from train.tasks.classify.rows import Examples
-from train.tasks.record import HfSource, Saved, Task
+from train.tasks.record import HfSource, Saved, Task, head_classes
 from train.text import tokenize
 
 
@@ -138,7 +138,9 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
     else:
         tokenizer = tokenize.load(run.tokenizer, [row[name] for row in train for name in columns.texts], log)
     classes = saved.facts.get("classes") if saved else None
-    labels = Labels.of(run.task.kind, train, columns.labels) if classes is None else Labels(run.task.kind, classes)
+    if classes is None:
+        classes = in_order_of_head(Labels.of(run.task.kind, train, columns.labels).names, head_classes(saved), log.info)
+    labels = Labels(run.task.kind, classes)
 
     def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> Examples:
         texts = [

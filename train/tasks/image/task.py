@@ -25,7 +25,7 @@ import tfm
 from tfm.models.classifier import both_logits, text_logits
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import Labels, LossFields, class_weights, label_checker
+from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
 from train.files import cache
 from train.images import drawings, sheets, sources
 from train.images.model_processor import picture_shape, run_processor
@@ -41,7 +41,7 @@ from train.tasks.classification import class_losses, counted, read
 from train.tasks.image import attention
 from train.tasks.image.options import Image
 from train.tasks.image.predict import PREDICTOR
-from train.tasks.record import Saved, Task
+from train.tasks.record import Saved, Task, head_classes
 
 # Classes among which the right one is looked for.
 _TOP = 5
@@ -148,7 +148,9 @@ def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool
     train, valid = sources.load(run.data, reader, partial(drawings.builtin, run.data.label), log, valid_only)
     processor = run_processor(run, run.model, saved.processor if saved else None)
     classes = saved.facts.get("classes") if saved else None
-    labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
+    if classes is None:
+        classes = in_order_of_head(Labels.of("single", train, ["label"]).names, head_classes(saved), log.info)
+    labels = Labels("single", classes)
     length = run.row_tokens
     train_rows, valid_rows = (
         ImageRows(rows, labels.encode(rows, ["label"]), processor, length) for rows in (train, valid)

@@ -23,6 +23,7 @@ from tfm.models.heads import token_logits
 from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
+from train.data.labels import in_order_of_head
 from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
 from train.data.synthetic.kept import kept
@@ -33,7 +34,7 @@ from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.classification import read
-from train.tasks.record import HfSource, Saved, Task
+from train.tasks.record import HfSource, Saved, Task, head_classes
 from train.tasks.tag import metric, news, source
 from train.tasks.tag.options import Tag
 from train.tasks.tag.predict import (
@@ -143,7 +144,8 @@ def load(run: Run[Tag], log: Log, saved: Saved | None = None, valid_only: bool =
     train, valid = sources.load(run.data, reader, _builtin, valid_only)
     classes = saved.facts.get("classes") if saved else None
     if classes is None:
-        classes = classes_of(train if run.data.eval else [*train, *valid])
+        names = classes_of(train if run.data.eval else [*train, *valid])
+        classes = in_order_of_head(names, head_classes(saved), log.info, metric.OUTSIDE)
         log.info(describe_tags([row["tags"] for row in train]))
     if saved:
         tokenizer = saved.processor
