@@ -62,3 +62,61 @@ def test_clip_and_siglip_against_loops(strict):
         signs = {column: 1 if column == row else -1 for column in rows}
         expected = sum(np.log1p(np.exp(-signs[column] * logit)) for column, logit in logits.items())
         np.testing.assert_allclose(losses[row], expected, rtol=1e-4)
+
+
+def loop_losses(first, second, ids, scale):
+    """A softmax over the own candidate of each row and those that are not as right: the definition, row by row."""
+    losses, right = np.zeros(len(ids)), np.zeros(len(ids), bool)
+    for row, (query, candidate) in enumerate(ids):
+        kept = [
+            other
+            for other, (its_query, its_candidate) in enumerate(ids)
+            if other == row or not (its_candidate in (query, candidate) or its_query == query)
+        ]
+        logits = {other: scale * first[row] @ second[other] for other in kept}
+        losses[row] = np.log(sum(np.exp(value) for value in logits.values())) - logits[row]
+        right[row] = logits[row] >= max(logits.values()) - 1e-6
+    return losses, right
+
+
+# Rows of two parts: 1 is the text of two queries, 10 and 11 of several candidates, 3 of a query and a candidate.
+IDS = np.array([[[1, 10], [2, 10], [3, 11]], [[1, 12], [4, 3], [5, 11]]])
+
+
+@pytest.mark.parametrize("ids", [IDS, np.arange(12).reshape(2, 3, 2)])
+def test_what_is_equal_is_no_negative(strict, ids):
+    """Of both directions, of all parts, and of decisions for each pair; without equal ones nothing changes."""
+    first, second = vectors(2, 3, 8), vectors(2, 3, 8, seed=1)
+    flat = first.reshape(6, 8), second.reshape(6, 8), ids.reshape(6, 2)
+    present, contents = jnp.ones((2, 3), bool), jnp.asarray(ids)
+    arrays = [jnp.asarray(array, jnp.float32) for array in (first, second)]
+    sides = contents[:, :, 0], contents[:, :, 1:]
+    candidates = arrays[1][:, :, None]
+    losses, is_right = tfm.in_batch_losses(arrays[0], candidates, present[:, :, None], 0.5, sides)
+    expected, nearest = loop_losses(*flat, 2.0)
+    np.testing.assert_allclose(losses.reshape(-1), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(is_right.reshape(-1), nearest)
+    back, _ = loop_losses(flat[1], flat[0], flat[2][:, ::-1], 2.0)
+    losses, _ = tfm.symmetric_losses(*arrays, present, jnp.log(jnp.float32(2.0)), contents)
+    np.testing.assert_allclose(losses.reshape(-1), (expected + back) / 2, rtol=1e-4, atol=1e-5)
+    scale, bias = jnp.float32(0.0), jnp.float32(-1.0)
+    losses, _ = tfm.sigmoid_losses(*arrays, present, scale, bias, contents)
+    for row, (query, candidate) in enumerate(flat[2]):
+        total = np.log1p(np.exp(1 - flat[0][row] @ flat[1][row]))
+        for other, (its_query, its_candidate) in enumerate(flat[2]):
+            if other != row and not (its_candidate in (query, candidate) or its_query == query):
+                total += np.log1p(np.exp(flat[0][row] @ flat[1][other] - 1))
+        np.testing.assert_allclose(losses.reshape(-1)[row], total, rtol=1e-4)
+
+
+def test_a_wrong_text_that_is_a_right_one_elsewhere():
+    """A wrong text of the own row counts unless it is equal to the right one; that of an equal query does, too."""
+    queries, candidates = vectors(1, 2, 8), vectors(1, 2, 2, 8, seed=1)
+    arrays = [jnp.asarray(array, jnp.float32) for array in (queries, candidates)]
+    present = jnp.ones((1, 2, 2), bool)
+    contents = jnp.asarray([[1, 1]]), jnp.asarray([[[5, 6], [7, 5]]])
+    losses, _ = tfm.in_batch_losses(*arrays, present, 1.0, contents)
+    logits = np.einsum("bd,mnd->bmn", queries[0], candidates[0])
+    first = np.log(np.exp([logits[0, 0, 0], logits[0, 0, 1]]).sum()) - logits[0, 0, 0]
+    second = np.log(np.exp([logits[1, 1, 0], logits[1, 0, 1], logits[1, 1, 1]]).sum()) - logits[1, 1, 0]
+    np.testing.assert_allclose(losses[0], [first, second], rtol=1e-4)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train.metrics.retrieval import alignment, bags, retrieval, uniformity
+from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval, uniformity
 
 
 def units(rows, seed):
@@ -38,7 +38,18 @@ def test_equal_groups_are_as_right():
         ranks.append(sum(cosines[place] > best for place in range(20) if groups[place] != groups[row]))
     expected = {f"retrieval_{count}": np.mean([rank < count for rank in ranks]) for count in (1, 5)}
     assert expected["retrieval_1"] > retrieval(queries, candidates)["retrieval_1"]
-    assert retrieval(queries, candidates, None, groups) == pytest.approx(expected)
+    own = np.arange(20)
+    for contents in ((groups, own + 100), (own + 100, groups)):
+        assert retrieval(queries, candidates, None, np.stack(contents, axis=1)) == pytest.approx(expected)
+    back = both_retrievals(candidates, queries, None, np.stack([own + 100, groups], axis=1))
+    assert back["retrieval_1_back"] == pytest.approx(expected["retrieval_1"])
+
+
+def test_a_candidate_that_is_the_query_is_right():
+    """As in the pairs (a, b) and (b, a)."""
+    x = units(2, 0)
+    assert retrieval(x, x[::-1])["retrieval_1"] == 0
+    assert retrieval(x, x[::-1], None, np.array([[0, 1], [1, 0]]))["retrieval_1"] == 1
 
 
 def test_ties_count_in_part():

@@ -23,7 +23,7 @@ SPECS = tfm.Classifier(encoder=tfm.encoder_specs(MODEL), pooler=None, output=Non
 
 
 def batch_of(sides=3, rows=16):
-    """Rows of texts of several lengths; a wrong text is absent, and a row is empty."""
+    """Rows of texts of several lengths; a wrong text is absent, a row is empty, and some texts are equal."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(2, 7, (rows, sides))
     lengths[1, -1] = 0 if sides > 2 else 3
@@ -35,6 +35,7 @@ def batch_of(sides=3, rows=16):
         "weights": np.float32(np.arange(rows) != 5),
         "withheld": np.zeros(rows, np.float32),
         "temperature": np.full(rows, 0.3, np.float32),
+        "contents": rng.integers(0, 20, (rows, sides), np.int32),
     }
 
 

@@ -2,15 +2,22 @@
 
 Vectors are float32 of length 1. They come in parts [P,B,D], as a batch does that is encoded part by part; the rows of
 all parts meet one another. On a mesh every device compares its rows with those of all.
+
+Contents are numbers, int: equal ones are of equal texts or images. A candidate that is equal to the right one or to the
+query, or is the right one of an equal query, is no wrong one: it is left out.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.sharding import replicate
+
+# The numbers of the contents of queries [P,B] and of candidates [P,B,N].
+Contents = tuple[Array, Array]
 
 # The logit of a candidate that is not there: it has no part in a sum, and all sums stay finite.
 ABSENT = -1e9
@@ -20,37 +27,50 @@ MAX_SCALE = 100.0
 
 
 def in_batch_losses(
-    queries: Array, candidates: Array, present: Array, temperature: Array | float
+    queries: Array, candidates: Array, present: Array, temperature: Array | float, contents: Contents | None = None
 ) -> tuple[Array, Array]:
     """queries [P,B,D], candidates [P,B,N,D] -> losses [P,B] in nats, and whether the right one is the nearest, bool.
 
     Of row b the right candidate is its first; its others, and those of all other rows, are the wrong ones (van den Oord
     et al. 2018, eq. 4; Gao et al. 2021, eq. 1 and 5). present [P,B,N] leaves candidates out; temperature is a number,
-    or [P,B].
+    or [P,B]; contents int [P,B] and [P,B,N].
     """
-    return _against_all(queries, candidates, present, 1 / temperature, 0.0, _log_sum)
+    return _against_all(queries, candidates, present, 1 / temperature, 0.0, _log_sum, contents)
 
 
-def symmetric_losses(first: Array, second: Array, present: Array, log_scale: Array) -> tuple[Array, Array]:
+def symmetric_losses(
+    first: Array, second: Array, present: Array, log_scale: Array, contents: Array | None = None
+) -> tuple[Array, Array]:
     """first and second [P,B,D] -> losses [P,B] in nats, the mean of both directions (Radford et al. 2021, figure 3),
     and whether the right second vector is the nearest to a first one, bool.
 
-    present [P,B] leaves rows out; cosines are multiplied by exp(log_scale), at most `MAX_SCALE`, a scalar.
+    present [P,B] leaves rows out; cosines are multiplied by exp(log_scale), at most `MAX_SCALE`, a scalar; contents int
+    [P,B,2] are those of both vectors.
     """
     scale = jnp.minimum(jnp.exp(log_scale), MAX_SCALE)
     kept = present[:, :, None]
-    losses, is_right = _against_all(first, second[:, :, None], kept, scale, 0.0, _log_sum)
-    losses_back, _ = _against_all(second, first[:, :, None], kept, scale, 0.0, _log_sum)
+    forward, back = (None, None) if contents is None else (_sides(contents), _sides(contents[:, :, ::-1]))
+    losses, is_right = _against_all(first, second[:, :, None], kept, scale, 0.0, _log_sum, forward)
+    losses_back, _ = _against_all(second, first[:, :, None], kept, scale, 0.0, _log_sum, back)
     return (losses + losses_back) / 2, is_right
 
 
-def sigmoid_losses(first: Array, second: Array, present: Array, log_scale: Array, bias: Array) -> tuple[Array, Array]:
+def sigmoid_losses(
+    first: Array, second: Array, present: Array, log_scale: Array, bias: Array, contents: Array | None = None
+) -> tuple[Array, Array]:
     """first and second [P,B,D], present [P,B] -> float32 losses [P,B], and whether the right one is the most similar.
 
     There is a decision for every pair, whether it belongs together (Zhai et al. 2023, algorithm 1).
     Logits are cosines times exp(log_scale), plus the bias, both scalars. The loss of a row is the sum over its pairs.
+    contents int [P,B,2] are those of both vectors.
     """
-    return _against_all(first, second[:, :, None], present[:, :, None], jnp.exp(log_scale), bias, _sum_of_softplus)
+    sides, kept = None if contents is None else _sides(contents), present[:, :, None]
+    return _against_all(first, second[:, :, None], kept, jnp.exp(log_scale), bias, _sum_of_softplus, sides)
+
+
+def _sides(contents: Array) -> Contents:
+    """contents [P,B,2] of rows -> those of queries [P,B], and of their only candidates [P,B,1]."""
+    return contents[:, :, 0], contents[:, :, 1:]
 
 
 def _against_all(
@@ -60,23 +80,51 @@ def _against_all(
     scale: Array | float,
     bias: Array | float,
     total: Callable[[Array], Array],
+    contents: Contents | None,
 ) -> tuple[Array, Array]:
     """The total over the logits [B,M] of all candidates, less the logit of the right one: losses [P,B], and whether it
     is the largest. Memory holds the logits of one part."""
+    of_rows, of_all = (None, None) if contents is None else _labels(*contents)
     wrong = replicate(candidates).reshape(-1, candidates.shape[-1])
     kept = replicate(present).reshape(1, -1)
     scales = jnp.zeros_like(queries[:, :, 0]) + scale
 
     @jax.checkpoint
-    def of_part(part: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        part_queries, right, part_scales = part
+    def of_part(part: tuple[Array, Array, Array, _Labels | None]) -> tuple[Array, Array]:
+        part_queries, right, part_scales, part_labels = part
         cosines = jnp.einsum("BD,MD->BM", part_queries, wrong, precision="highest")
-        logits = jnp.where(kept, cosines * part_scales[:, None] + bias, ABSENT)
+        meets = kept if part_labels is None or of_all is None else kept & ~_are_as_right(part_labels, of_all)
+        logits = jnp.where(meets, cosines * part_scales[:, None] + bias, ABSENT)
         right_logits = (part_queries * right).sum(-1) * part_scales + bias
         largest = logits.max(-1)
         return total(logits) - right_logits, right_logits >= largest - 1e-5 * jnp.abs(largest)
 
-    return jax.lax.map(of_part, (queries, candidates[:, :, 0], scales))
+    return jax.lax.map(of_part, (queries, candidates[:, :, 0], scales, of_rows))
+
+
+class _Labels(NamedTuple):
+    """Numbers of rows [P,B] with their right candidates, or of all candidates [1,M] with the queries of their rows: the
+    contents of both, and the place of the candidate among all. A wrong candidate of its own row has no query, -1."""
+
+    query: Array
+    candidate: Array
+    place: Array
+
+
+def _labels(queries: Array, candidates: Array) -> tuple[_Labels, _Labels]:
+    """The contents of queries [P,B] and candidates [P,B,N] -> the labels of rows, and those of all candidates."""
+    parts, rows, count = candidates.shape
+    places = jnp.arange(parts * rows * count).reshape(parts, rows, count)
+    owners = jnp.where(jnp.arange(count) == 0, replicate(queries)[:, :, None], -1)
+    of_all = (array.reshape(1, -1) for array in (owners, replicate(candidates), places))
+    return _Labels(queries, candidates[:, :, 0], places[:, :, 0]), _Labels(*of_all)
+
+
+def _are_as_right(rows: _Labels, candidates: _Labels) -> Array:
+    """rows [B], candidates [1,M] -> bool [B,M]: a candidate is as right as the row's own, which is another one."""
+    query, right, place = (array[:, None] for array in rows)
+    is_same = (candidates.candidate == right) | (candidates.candidate == query) | (candidates.query == query)
+    return is_same & (candidates.place != place)
 
 
 def _log_sum(logits: Array) -> Array:

@@ -108,6 +108,14 @@ def encode(
     return TokenizedTexts(ids, starts, counted)
 
 
+def contents_of(texts: Sequence[TokenizedTexts], length: int) -> np.ndarray:
+    """A number for each of the n texts of N rows, int32 [N,n]: equal ones for texts whose first `length` tokens are
+    equal, and with them all that the model reads."""
+    numbers: dict[bytes, int] = {}
+    sides = [[numbers.setdefault(ids[:length].tobytes(), len(numbers)) for ids in text.split()] for text in texts]
+    return np.array(sides, np.int32).reshape(len(texts), -1).T
+
+
 def segmentations(run: Run) -> list[Segmentation]:
     """The segmentations of the training text that the run asks for."""
     options = run.tokenizer

@@ -20,30 +20,34 @@ _TIE = 1e-6
 
 
 def retrieval(
-    queries: Vectors, candidates: Vectors, size: int | None = None, groups: np.ndarray | None = None
+    queries: Vectors, candidates: Vectors, size: int | None = None, contents: np.ndarray | None = None
 ) -> dict[str, float]:
     """queries and candidates [N,D] of length 1, arrays or sparse matrices -> shares of queries, by name.
 
     Row n of the candidates is right for row n of the queries. `retrieval_1` is the share of queries to which no
     candidate is nearer, `retrieval_5` of those to which at most four are; candidates that are equally near count in
     part. The candidates of a query are the rows of its group of `size`, in order, or all rows; the last group is left
-    out where it is not full. Where `groups`, int [N], are equal, a candidate of the group is as right as the row's own.
+    out where it is not full.
+
+    contents int [N,2] are those of query and candidate of a row: equal numbers are of equal texts or images. A
+    candidate that is equal to the right one or to the query, or is the right one of an equal query, is right.
     """
     total = queries.shape[0]
     size = min(size or total, total)
-    groups = np.arange(total) if groups is None else groups
+    contents = np.arange(2 * total).reshape(2, total).T if contents is None else contents
     cuts = [slice(first, first + size) for first in _firsts(total, size)]
-    places = [_places(queries[cut], candidates[cut], groups[cut]) for cut in cuts]
+    places = [_places(queries[cut], candidates[cut], contents[cut]) for cut in cuts]
     nearer, equal = np.concatenate(places, axis=1)
     return {f"retrieval_{count}": float(np.clip((count - nearer) / equal, 0, 1).mean()) for count in (1, 5)}
 
 
 def both_retrievals(
-    first: np.ndarray, second: np.ndarray, size: int | None = None, groups: np.ndarray | None = None
+    first: np.ndarray, second: np.ndarray, size: int | None = None, contents: np.ndarray | None = None
 ) -> dict[str, float]:
     """`retrieval` of the second vectors by the first, and, with `_back` behind the names, the other way round."""
-    backwards = {f"{name}_back": value for name, value in retrieval(second, first, size, groups).items()}
-    return retrieval(first, second, size, groups) | backwards
+    swapped = None if contents is None else contents[:, ::-1]
+    backwards = {f"{name}_back": value for name, value in retrieval(second, first, size, swapped).items()}
+    return retrieval(first, second, size, contents) | backwards
 
 
 def usual_and_withheld(weights: np.ndarray, withheld: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -58,18 +62,25 @@ def _firsts(total: int, size: int) -> range:
     return range(0, total - size + 1, max(size, 1))
 
 
-def _places(queries: Vectors, candidates: Vectors, groups: np.ndarray) -> np.ndarray:
+def _places(queries: Vectors, candidates: Vectors, contents: np.ndarray) -> np.ndarray:
     """For every query, the wrong candidates that are nearer than the nearest right one, and those that are as near with
     that one, int [2,N]."""
     counts = []
     for start in range(0, queries.shape[0], _BLOCK):
         cosines = queries[start : start + _BLOCK] @ candidates.T
         cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
-        is_right = groups[start : start + _BLOCK, None] == groups
+        is_right = as_right(contents[start : start + _BLOCK], contents)
         above = cosines - np.where(is_right, cosines, -np.inf).max(1, keepdims=True)
         ties = (abs(above) <= _TIE) & ~is_right
         counts.append(np.stack([((above > _TIE) & ~is_right).sum(1), 1 + ties.sum(1)]))
     return np.concatenate(counts, axis=1)
+
+
+def as_right(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The contents of query and candidate of rows [N,2] and of others [M,2] -> bool [N,M]: whether the candidate of the
+    other is right for the row's query."""
+    query, candidate = rows[:, :1], rows[:, 1:]
+    return (candidate == others[:, 1]) | (query == others[:, 1]) | (query == others[:, 0])
 
 
 def alignment(queries: np.ndarray, candidates: np.ndarray) -> float:

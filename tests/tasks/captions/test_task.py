@@ -76,6 +76,8 @@ def test_batch():
     assert names[2] == "[CLS] a cat sat on [SEP]".split()
     assert batch["valid"].sum(1).tolist() == [4, 2, 6]
     assert (batch["weights"].tolist(), batch["withheld"].tolist()) == ([1, 0, 1], [1, 0, 0])
+    assert captions_of.contents[:, 1].tolist() == [3, 4, 5], "apart from pictures"
+    assert batch["contents"].tolist() == [captions_of.contents[2].tolist(), [-1, -1], captions_of.contents[0].tolist()]
     np.testing.assert_array_equal(
         batch["pixels"][0], images.batch(np.array([2]), np.random.default_rng(0))["pixels"][0]
     )
@@ -97,6 +99,7 @@ def model_of(*flags):
         "valid": np.int32(valid),
         "weights": np.float32(np.arange(16) != 5),
         "withheld": np.zeros(16, np.float32),
+        "contents": np.arange(32, dtype=np.int32).reshape(16, 2),
     }
     return model, batch
 

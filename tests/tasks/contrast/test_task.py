@@ -7,7 +7,7 @@ import pytest
 from small import call, run
 
 from train import evaluate, export, predict
-from train.data.tokens import in_memory
+from train.data.tokens import contents_of, in_memory
 from train.lab import embed, embedding
 from train.main import main
 from train.screens.console import Log
@@ -64,8 +64,12 @@ def test_batch():
     """Each text stands alone between its marks; absent texts and empty rows are padding; the shape is the bucket's."""
     tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
     sides = [["a cat", "it ran on the mat", "sat"], ["it", "", "a cat sat on the mat it ran"]]
-    fields = RowFields(None, 0.5, np.float32([0, 1, 0]))
-    rows = SideRows([in_memory(tokenizer, side) for side in sides], fields, Batch(size=2, length=8), tokenizer, 4)
+    texts = [in_memory(tokenizer, side) for side in sides]
+    contents = contents_of(texts, 3)
+    assert contents_of(texts, 2).tolist() == [[0, 3], [1, 4], [2, 0]], "as far as the model reads them"
+    assert contents.tolist() == [[0, 3], [1, 4], [2, 5]]
+    fields = RowFields(None, 0.5, np.float32([0, 1, 0]), contents)
+    rows = SideRows(texts, fields, Batch(size=2, length=8), tokenizer, 4)
     batches = [order for order in rows.buckets.epoch() if 0 in order or 1 in order]
     assert rows.cut == pytest.approx(1 / 6)
     ids = tokenizer.token_to_id
@@ -85,6 +89,7 @@ def test_batch():
         assert batch["weights"].tolist() == [float(row >= 0) for row in order]
         assert batch["withheld"].tolist() == [float(row == 1) for row in order]
         assert (batch["temperature"] == 0.5).all()
+        assert batch["contents"].tolist() == [contents[row].tolist() if row >= 0 else [-1, -1] for row in order]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Pictures with captions: the processor of both, and the rows."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from train.data.processors import TOKENIZER, ProcessorKind
-from train.data.tokens import TokenizedTexts
+from train.data.tokens import TokenizedTexts, contents_of
 from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
@@ -41,13 +42,17 @@ class TextFrame(NamedTuple):
         """Tokens of texts -> tokens of their rows."""
         return lengths + len(self.prefix) + len(self.suffix)
 
+    def capacity(self, length: int) -> int:
+        """The tokens of a text in a row of `length` places."""
+        return length - len(self.prefix) - len(self.suffix)
+
     def fill(self, texts: TokenizedTexts, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """`tokens` and `valid`, int32 [B,length], of some texts; -1 is an empty row. The end of a long text is cut off.
 
         An empty row keeps its special tokens, for a model that reads the state of the last one.
         """
         tokens, valid = np.full((len(rows), length), self.pad, np.int32), np.zeros((len(rows), length), np.int32)
-        capacity = length - len(self.prefix) - len(self.suffix)
+        capacity = self.capacity(length)
         for b, row in enumerate(rows):
             inner = texts[row][:capacity] if row >= 0 else ()
             ids = [*self.prefix, *inner, *self.suffix]
@@ -99,7 +104,15 @@ class CaptionRows:
             **self.frame.fill(self.captions, rows, self.length),
             "weights": (rows >= 0).astype(np.float32),
             "withheld": fields["withheld"],
+            "contents": np.where(rows[:, None] < 0, -1, self.contents[rows]),
         }
+
+    @cached_property
+    def contents(self) -> np.ndarray:
+        """Numbers of the picture and the caption of every row, int32 [N,2]: equal ones for equal pictures, or captions
+        whose tokens are equal as far as the model reads them."""
+        captions = contents_of([self.captions], self.frame.capacity(self.length))[:, 0]
+        return np.stack([self.images.groups, len(self) + captions], axis=1).astype(np.int32)
 
 
 def _to_texts(processor: CaptionProcessor) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from train.images.model_processor import image_tokens, picture_shape, run_proces
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.losses.joint import JointLoss
-from train.metrics.retrieval import alignment, both_retrievals, uniformity, usual_and_withheld
+from train.metrics.retrieval import alignment, as_right, both_retrievals, uniformity, usual_and_withheld
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.captions.predict import PREDICTOR, encode_items
@@ -58,6 +58,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=image_tokens(images)),
         "weights": Field("B", np.float32, weighs=True),
         "withheld": Field("B", np.float32),
+        "contents": Field("Bn", np.int32, {"n": 2}),
     }
 
 
@@ -73,21 +74,21 @@ def compare(params: tfm.Towers, vectors: Array, batch: Mapping[str, Array]) -> d
     """vectors [P,B,2,D], fields [P,B,...] -> sums over all rows, float32: `loss` in nats, `weight`, `right` (the right
     caption is the nearest), and `scale`, the factor of cosines.
 
-    For evaluation also the vectors, weights and `withheld` of the rows of one part.
+    For evaluation also the vectors, weights, `withheld` and `contents` of the rows of one part.
     """
-    weights = batch["weights"]
+    weights, contents = batch["weights"], batch["contents"]
     images, texts = vectors[:, :, 0], vectors[:, :, 1]
     if params.bias is None:
-        losses, is_right = tfm.symmetric_losses(images, texts, weights > 0, params.log_scale)
+        losses, is_right = tfm.symmetric_losses(images, texts, weights > 0, params.log_scale, contents)
     else:
-        losses, is_right = tfm.sigmoid_losses(images, texts, weights > 0, params.log_scale, params.bias)
+        losses, is_right = tfm.sigmoid_losses(images, texts, weights > 0, params.log_scale, params.bias, contents)
     return {
         "loss": (losses * weights).sum(),
         "weight": weights.sum(),
         "right": (is_right.astype(jnp.float32) * weights).sum(),
         "scale": jnp.exp(params.log_scale) * weights.sum(),
         "vectors": vectors[0],
-        **{name: batch[name][0] for name in ("weights", "withheld")},
+        **{name: batch[name][0] for name in ("weights", "withheld", "contents")},
     }
 
 
@@ -106,12 +107,12 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
 
 def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[CaptionRows], during_training: bool) -> dict[str, float]:
     """How often the right caption of a picture is the nearest, and the other way round; drawings with withheld pairs
-    apart. Of a picture with several captions each is right."""
+    apart. Of a picture with several captions each is right, and of a caption with several pictures."""
     results: dict[str, float] = {}
-    vectors, groups = outputs["vectors"], corpus.valid.images.groups
+    vectors, contents = outputs["vectors"], outputs["contents"]
     for name, rows in usual_and_withheld(outputs["weights"], outputs["withheld"]):
         images, texts = vectors[rows, 0], vectors[rows, 1]
-        values = both_retrievals(images, texts, corpus.run.task.candidates, groups[rows])
+        values = both_retrievals(images, texts, corpus.run.task.candidates, contents[rows])
         values["alignment"] = alignment(images, texts)
         results |= {f"{metric}{name}": value for metric, value in values.items()}
     return results
@@ -196,9 +197,10 @@ def report(
     images, texts = (outcomes["vectors"][:, side] for side in (0, 1))
     captions = [corpus.processor.tokenizer.decode(corpus.valid.captions[row].tolist()) for row in rows]
     cosines = images[chosen] @ texts[rows].T
-    for row, nearest, cosine in zip(chosen, cosines.argmax(1), cosines.max(1), strict=True):
-        is_right = "right" if nearest == np.searchsorted(rows, row) else f"not {captions[np.searchsorted(rows, row)]}"
-        log.info(f"{captions[nearest]} {cosine:.4f} ({is_right})")
+    are_right = as_right(outcomes["contents"][chosen], outcomes["contents"][rows])
+    for row, nearest, is_right, cosine in zip(chosen, cosines.argmax(1), are_right, cosines.max(1), strict=True):
+        verdict = "right" if is_right[nearest] else f"not {captions[np.searchsorted(rows, row)]}"
+        log.info(f"{captions[nearest]} {cosine:.4f} ({verdict})")
     titles = [captions[place] for place in np.searchsorted(rows, chosen)]
     pictures, path = corpus.valid.images.pixels(chosen), folder / "plots" / "similarity.png"
     sheets.similarities(pictures, titles, texts[chosen] @ images[chosen].T, path)

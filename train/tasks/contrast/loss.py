@@ -25,7 +25,7 @@ def compare(params: tfm.Classifier, vectors: Array, batch: Mapping[str, Array]) 
     """vectors [P,B,n,D], fields [P,B,...] -> sums over all rows, float32: `loss` (nats, or squared error), `weight`,
     `padding` and, of pairs, `right`.
 
-    For evaluation also the vectors, scores, weights and `withheld` of the rows of one part.
+    For evaluation also the vectors, scores, weights, `withheld` and `contents` of the rows of one part.
     """
     weights, queries = batch["weights"], vectors[:, :, 0]
     candidates = vectors[:, :, 1:] if vectors.shape[2] > 1 else vectors
@@ -35,7 +35,11 @@ def compare(params: tfm.Classifier, vectors: Array, batch: Mapping[str, Array]) 
     else:
         sides = batch["valid"].shape[2]
         present = (batch["valid"] > 0).any(-1)[:, :, min(1, sides - 1) :] & (weights > 0)[:, :, None]
-        losses, is_right = tfm.in_batch_losses(queries, candidates, present, batch["temperature"])
+        contents = batch["contents"]
+        of_candidates = contents[:, :, min(1, sides - 1) :]
+        losses, is_right = tfm.in_batch_losses(
+            queries, candidates, present, batch["temperature"], (contents[:, :, 0], of_candidates)
+        )
         sums = {"right": (is_right.astype(jnp.float32) * weights).sum()}
     is_padding = (batch["valid"] == 0).astype(jnp.float32)
     return sums | {
@@ -43,7 +47,7 @@ def compare(params: tfm.Classifier, vectors: Array, batch: Mapping[str, Array]) 
         "weight": weights.sum(),
         "padding": is_padding.mean() * weights.sum(),
         "vectors": vectors[0],
-        **{name: batch[name][0] for name in ("scores", "weights", "withheld") if name in batch},
+        **{name: batch[name][0] for name in ("scores", "weights", "withheld", "contents") if name in batch},
     }
 
 

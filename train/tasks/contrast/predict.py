@@ -39,7 +39,8 @@ def predict(
         return
     texts = [in_memory(tokenizer, side) for side in zip(*pairs, strict=True)]
     shape = replace(run.batch, size=batch, tokens=None, accumulate=1)
-    rows = SideRows(texts, RowFields(None, 1.0, np.zeros(len(pairs))), shape, tokenizer, shape.shapes)
+    fields_of_rows = RowFields(None, 1.0, np.zeros(len(pairs)), np.zeros((len(pairs), 2), np.int32))
+    rows = SideRows(texts, fields_of_rows, shape, tokenizer, shape.shapes)
     cosines = np.zeros(len(pairs))
     with log.progress("comparing", len(pairs)) as advance:
         for places in rows.buckets.epoch():

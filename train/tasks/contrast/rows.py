@@ -20,11 +20,13 @@ class RowFields:
     scores: of the two texts of every row, float32 [rows]; None where texts have none
     temperature: of the softmax
     withheld: whether a row has a combination of words that the training data lack, float32 [rows]
+    contents: numbers of the texts of a row, int32 [rows, n]: equal ones are of equal texts
     """
 
     scores: np.ndarray | None
     temperature: float
     withheld: np.ndarray
+    contents: np.ndarray
 
     def of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The fields of the rows of a batch; -1 is an empty row."""
@@ -34,7 +36,8 @@ class RowFields:
         }
         if self.scores is not None:
             return fields | {"scores": np.where(rows < 0, 0, self.scores[rows]).astype(np.float32)}
-        return fields | {"temperature": np.full(len(rows), self.temperature, np.float32)}
+        temperature = np.full(len(rows), self.temperature, np.float32)
+        return fields | {"temperature": temperature, "contents": np.where(rows[:, None] < 0, -1, self.contents[rows])}
 
 
 class SideRows:

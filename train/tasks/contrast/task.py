@@ -7,7 +7,8 @@ A row of a text, one that belongs to it, and one that does not, in 8 places each
                 [CLS] he sleeps [SEP] [PAD] ...       others are wrong, as are those of other rows
     valid           1 1  1   1     1     0            [B,n,T], 0 is padding; a text of padding alone is absent
     weights         1                                 0 for an empty row
-    temperature     0.05                              of the softmax over cosines; or
+    temperature     0.05                              of the softmax over cosines, and
+    contents        7 3 9                             [B,n], equal numbers for equal texts, which are not apart; or
     scores          0.8                               what the cosine of both texts is to be, with --task.kind=scores
     withheld        0                                 1 for a built-in row whose words never meet in training
 
@@ -30,7 +31,7 @@ from train.data.fields import Field
 from train.data.labels import Labels, label_checker
 from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
-from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
+from train.data.tokens import PLAIN, Segmentation, TokenizedTexts, contents_of, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.metrics import scores
 from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
@@ -55,12 +56,13 @@ def specs(run: Run[Contrast]) -> tfm.Classifier:
 def batch_spec(run: Run[Contrast]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     count = {"n": len(run.data.field.split(","))}
+    of_pairs = {"temperature": Field("B", np.float32), "contents": Field("Bn", np.int32, count)}
     return {
         "tokens": Field("BnT", np.int32, count, counts_tokens=True),
         "valid": Field("BnT", np.int32, count),
         "weights": Field("B", np.float32, weighs=True),
         "withheld": Field("B", np.float32),
-        "scores" if run.task.kind == "scores" else "temperature": Field("B", np.float32),
+        **({"scores": Field("B", np.float32)} if run.task.kind == "scores" else of_pairs),
     }
 
 
@@ -86,7 +88,9 @@ def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[SideRows], during_
     results: dict[str, float] = {}
     for name, rows in usual_and_withheld(outputs["weights"], outputs["withheld"]):
         first, second = (outputs["vectors"][rows, side] for side in (0, 1))
-        values = both_retrievals(first, second, corpus.run.task.candidates) | {"alignment": alignment(first, second)}
+        contents = outputs["contents"][rows, :2]
+        values = both_retrievals(first, second, corpus.run.task.candidates, contents)
+        values["alignment"] = alignment(first, second)
         results |= {f"{metric}{name}": value for metric, value in values.items()}
     return results
 
@@ -117,12 +121,18 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
     else:
         tokenizer = tokenize.load(run.tokenizer, [text for row in train for text in reader.texts_of(row)], log)
 
-    def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> SideRows:
-        texts = [
+    def encoded(examples: Sequence[files.Row], name: str, segmentation: Segmentation) -> list[TokenizedTexts]:
+        return [
             encode(tokenizer, [row[column] for row in examples], log, name, segmentation) for column in reader.texts
         ]
+
+    def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> SideRows:
+        texts = encoded(examples, name, segmentation)
         withheld = np.array([row.get(WITHHELD, False) for row in examples], np.float32)
-        fields = RowFields(_scores(run, reader, examples) if is_scored else None, run.task.temperature, withheld)
+        plain = texts if segmentation == PLAIN else encoded(examples, name, PLAIN)
+        contents = contents_of(plain, run.batch.length - 2)
+        values = _scores(run, reader, examples) if is_scored else None
+        fields = RowFields(values, run.task.temperature, withheld, contents)
         return SideRows(texts, fields, run.batch, tokenizer, run.batch.shapes)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
@@ -163,7 +173,7 @@ def baselines(corpus: Corpus[SideRows]) -> dict[str, float]:
         return {f"overlap_{name}": value for name, value in correlations.items()} | count
     (_, rows), *_ = usual_and_withheld(np.ones(len(order)), valid.fields.withheld[order])
     size = min(corpus.run.task.candidates or len(rows), len(rows))
-    values = retrieval(sides[0][rows], sides[1][rows], size)
+    values = retrieval(sides[0][rows], sides[1][rows], size, valid.fields.contents[order[rows], :2])
     return {f"overlap_{name}": value for name, value in values.items()} | {"chance": 1 / size} | count
 
 
