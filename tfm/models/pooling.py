@@ -17,7 +17,8 @@ from tfm.sharding import named_sharding, replicate_length, spec_of, take_positio
 def pool(hidden: Array, valid: Array | None = None, kind: str = "mean") -> Array:
     """hidden [B,T,D] -> [B,D], in the same dtype; valid [B,T] is True for a token and False for padding.
 
-    kind: mean | first | last | max | ends, over the tokens that are no padding. Raises ValueError for another kind.
+    kind: mean | first | last | max | ends | mean_sqrt | weighted_mean, over the tokens that are no padding. Raises
+        ValueError for another kind.
     """
     if kind not in POOLS:
         raise ValueError(f"kind={kind!r} pools nothing; choose {', '.join(POOLS)}")
@@ -31,6 +32,23 @@ def mean(hidden: Array, valid: Array | None = None) -> Array:
         return wide.mean(1).astype(hidden.dtype)
     weights = valid.astype(jnp.float32)[:, :, None]
     return ((wide * weights).sum(1) / jnp.maximum(weights.sum(1), 1)).astype(hidden.dtype)
+
+
+def mean_sqrt(hidden: Array, valid: Array | None = None) -> Array:
+    """hidden [B,T,D], valid [B,T] -> [B,D]: the sum over the tokens, divided by the square root of their number."""
+    counts = jnp.full((len(hidden), 1), hidden.shape[1], jnp.float32) if valid is None else valid.sum(1, keepdims=True)
+    return (mean(hidden.astype(jnp.float32), valid) * jnp.sqrt(counts.astype(jnp.float32))).astype(hidden.dtype)
+
+
+def weighted_mean(hidden: Array, valid: Array | None = None) -> Array:
+    """hidden [B,T,D], valid [B,T] -> [B,D]: the mean with weights 1 to T, so that later tokens count for more.
+
+    Source: Muennighoff 2022, equation 2.
+    """
+    weights = jnp.broadcast_to(jnp.arange(1, hidden.shape[1] + 1, dtype=jnp.float32), hidden.shape[:2])
+    weights = weights if valid is None else jnp.where(valid.astype(bool), weights, 0)
+    total = (hidden.astype(jnp.float32) * weights[:, :, None]).sum(1)
+    return (total / jnp.maximum(weights.sum(1, keepdims=True), 1)).astype(hidden.dtype)
 
 
 def first(hidden: Array, valid: Array | None = None) -> Array:
@@ -63,7 +81,15 @@ def ends(hidden: Array, valid: Array | None = None) -> Array:
     return jnp.concatenate([last(hidden, valid)[:, :half], first(hidden)[:, half:]], axis=-1)
 
 
-POOLS = {"first": first, "mean": mean, "last": last, "max": maximum, "ends": ends}
+POOLS = {
+    "first": first,
+    "mean": mean,
+    "last": last,
+    "max": maximum,
+    "ends": ends,
+    "mean_sqrt": mean_sqrt,
+    "weighted_mean": weighted_mean,
+}
 
 
 @struct.dataclass

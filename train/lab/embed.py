@@ -10,7 +10,7 @@ from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer, whole_file
 from train.files.strict_json import json_text
-from train.lab.embedding.options import TextEncoderOptions, checked_vectors, open_encoder
+from train.lab.embedding.options import TextEncoderOptions, checked_vectors, open_encoder, similarity_of
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.text import Data
@@ -22,10 +22,10 @@ USAGE = """usage: python -m train.embed --run=DIR|--encoder=bow:FILE --file=IN [
 
 Turns every text of a file into a vector: a line of a .txt, or a row of a .jsonl, .tsv or .csv. --data.format=text,
 --data.header=false and the like say how to read it. Texts that are longer than the rows of the model's training are
-read in windows. A model of pictures and captions also reads pictures: IN is
-then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the nearest texts by cosine
-are printed; --vectors=OUT.npy takes the vectors from an earlier run. --map draws the texts on their two principal
-components."""
+read in windows; a folder of sentence-transformers says itself where they are cut. A model of pictures and captions also
+reads pictures: IN is then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the
+nearest texts are printed, by cosine or as the folder says; --vectors=OUT.npy takes the vectors from an earlier run.
+--map draws the texts on their two principal components."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,10 +168,11 @@ def _write(to: str, items: Sequence[object], vectors: np.ndarray):
 
 
 def _print_nearest(options: EmbedOptions, query: np.ndarray, texts: list[str], vectors: np.ndarray):
-    """Cosine, line and text of the nearest texts, best first."""
+    """Similarity, line and text of the nearest texts, best first."""
     from train.lab.embedding import search
 
-    with user_errors(f"--vectors={options.vectors}"):
-        cosines, rows = search.nearest(query, vectors, min(options.nearest, len(texts)))
-    for cosine, row in zip(cosines[0], rows[0], strict=True):
-        print(f"{cosine:.4f}\t{row + 1}\t{texts[row]}")
+    similarity = similarity_of(options)
+    with user_errors(f"--vectors={options.vectors}" if options.vectors else f"--query={options.query}"):
+        values, rows = search.nearest(query, vectors, min(options.nearest, len(texts)), similarity=similarity)
+    for value, row in zip(values[0], rows[0], strict=True):
+        print(f"{value:.4f}\t{row + 1}\t{texts[row]}")

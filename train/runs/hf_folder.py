@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tfm.config.model import Config
     from tfm.hf.folder import Opened
     from tfm.params import PyTree
+    from train.text.sentence_transformers import Modules
 
 # Nothing of a saved run is changed.
 NO_CHANGES: Mapping[str, object] = MappingProxyType({})
@@ -26,7 +27,16 @@ NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 
 def is_hf_folder(path: str | Path) -> bool:
     """Whether transformers saved the model in this folder, and not train.main."""
-    return (Path(path) / "config.json").is_file() and not (Path(path) / "run.json").is_file()
+    return (_model_folder(Path(path)) / "config.json").is_file() and not (Path(path) / "run.json").is_file()
+
+
+def _model_folder(root: Path) -> Path:
+    """Where the model lies: in the folder, or in one in it, as sentence-transformers had it in 2020."""
+    if (root / "config.json").is_file():
+        return root
+    from train.text import sentence_transformers
+
+    return sentence_transformers.transformer_folder(root)
 
 
 @final
@@ -37,7 +47,7 @@ class HfFolder:
     """
 
     def __init__(self, path: str | Path, changes: Mapping[str, object] = NO_CHANGES):
-        self.path = Path(path)
+        self.root, self.path = Path(path), _model_folder(Path(path))
         self.changes = changes
 
     @cached_property
@@ -61,6 +71,8 @@ class HfFolder:
     def _task_name(self) -> str:
         """The task that trains such a model; one with another head, or with none, can still be started from."""
         model, head = self._opened.config, self._opened.head.kind
+        if self.has_modules and head == "model" and model.images is None:
+            return "contrast"
         readers = [name for name, entry in table.TASKS.items() if model.input.name in entry.options.inputs]
         return next((name for name in readers if head in self._task_named(name).hf_heads), readers[0])
 
@@ -96,7 +108,25 @@ class HfFolder:
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         with self._user_errors():
-            return self._task_named(self._task_name).processor.read_hf(self.path, self._opened.config)
+            processor = self._task_named(self._task_name).processor.read_hf(self.path, self._opened.config)
+        return _lower_cased(processor) if self.has_modules and self.modules.lower else processor
+
+    @cached_property
+    def has_modules(self) -> bool:
+        """Whether it is of sentence-transformers, with modules that are known here."""
+        from train.text import sentence_transformers
+
+        return sentence_transformers.is_folder(self.root)
+
+    @cached_property
+    def modules(self) -> "Modules":
+        """How a text becomes a vector: as modules.json says, else as the task has it."""
+        from train.text import sentence_transformers
+
+        if not (self.root / sentence_transformers.MODULES).is_file():
+            return sentence_transformers.Modules((self.task.text_pool(self.config),))
+        with self._user_errors():
+            return sentence_transformers.read(self.root, self._opened.config)
 
     @cached_property
     def facts(self) -> dict[str, list[str]]:
@@ -130,8 +160,11 @@ class HfFolder:
     def save_hf(self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
+        from train.text import sentence_transformers
 
         tfm.to_hf(model, params, to, tokenizer=self.path, like=fields)
+        if (self.root / sentence_transformers.MODULES).is_file():
+            sentence_transformers.copy(self.root, to)
 
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images."""
@@ -160,3 +193,12 @@ class HfFolder:
     def _user_errors(self) -> contextlib.AbstractContextManager[None]:
         """Turns the library's errors about the folder into UserError."""
         return user_errors(str(self.path))
+
+
+def _lower_cased(tokenizer: Any) -> Any:
+    """The tokenizer with a normalizer that makes lower case of a text first."""
+    from tokenizers import normalizers
+
+    rest = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
+    return tokenizer

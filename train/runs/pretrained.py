@@ -13,6 +13,7 @@ from tfm.models.classifier import Classifier
 from tfm.models.heads import CausalLM
 from tfm.params import PyTree
 from train import UserError
+from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import open_folder
 from train.settings.gate import user_errors
 
@@ -27,6 +28,8 @@ def load_parts(
     such part, or of other shapes.
     """
     folder = open_folder(path)
+    if isinstance(folder, HfFolder) and folder.has_modules and folder.modules.trained_pool is None:
+        log(f"{folder.modules.source}: {folder.modules}; the model alone is taken")
     source = merge_low_rank(folder.load(mesh, log))
     if model.head.causal and isinstance(source, CausalLM):
         source = Classifier(encoder=source.decoder, pooler=None, output=None)

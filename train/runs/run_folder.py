@@ -26,6 +26,7 @@ from train.tasks import table
 if TYPE_CHECKING:
     from tfm.config.model import Config
     from tfm.params import PyTree
+    from train.text.sentence_transformers import Modules
 
 ROOT = Path("runs")
 CONFIG = "run.json"
@@ -101,6 +102,13 @@ class RunFolder:
         except ValueError as error:
             names = " or ".join(map(str, paths))
             raise UserError(f"{names} is damaged ({error}); restore it or start a new run") from error
+
+    @property
+    def modules(self) -> "Modules":
+        """How a text becomes a vector: as the task has it."""
+        from train.text.sentence_transformers import Modules
+
+        return Modules((self.task.text_pool(self.config),))
 
     @cached_property
     def facts(self) -> dict[str, Any]:

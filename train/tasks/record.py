@@ -16,6 +16,7 @@ from train.losses.loss import Sums
 from train.screens.console import Log
 from train.settings.predict import PredictOptions
 from train.settings.schema import Run, TaskT
+from train.text.sentence_transformers import Modules
 
 Params = TypeVar("Params")
 Inputs = TypeVar("Inputs")
@@ -64,6 +65,10 @@ class Folder(Saved, Protocol):
     def text_prefix(self) -> list[int]:
         """The tokens before every document in training, of a language model."""
 
+    @property
+    def modules(self) -> Modules:
+        """How a text becomes a vector."""
+
 
 class HfSource(Protocol):
     """A Hugging Face folder."""
@@ -77,6 +82,10 @@ class HfSource(Protocol):
     @property
     def processor(self) -> Any:
         """The processor."""
+
+    @property
+    def modules(self) -> Modules:
+        """How a text becomes a vector."""
 
 
 class Prediction(NamedTuple):

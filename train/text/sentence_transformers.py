@@ -1,17 +1,162 @@
-"""What sentence-transformers reads beside a model of transformers: how states of tokens become a vector."""
+"""What sentence-transformers does beside a model of transformers: how a text becomes a vector.
 
+modules.json names the modules in their order: a Transformer, a Pooling, and what follows. One record, `Modules`, says
+what they do; `train.embed`, `train.predict` and `--init` ask it.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
+from tfm.config.model import Config
+from tfm.options.choices import check_object
+from tfm.options.json_text import parse, read_object, read_text
 from train.files.strict_json import json_text
+from train.text.vector_layers import LAYERS, Normalize, VectorLayer, read_layer, refuse_unknown
 
-# What its pooling is called in its configuration.
-_MODES = {
-    "first": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "last": "pooling_mode_lasttoken",
+MODULES, PROMPTS, PARTS = "modules.json", "config_sentence_transformers.json", "1_Pooling"
+
+# What earlier versions called the fields of a Transformer.
+_TRANSFORMERS = tuple(f"sentence_{kind}_config.json" for kind in "bert roberta distilbert camembert albert".split())
+_TRANSFORMERS += ("sentence_xlm-roberta_config.json", "sentence_xlnet_config.json")
+
+# Kinds of pooling by their names there, in the order in which several are joined; then by their older fields.
+POOLS = {
+    "cls": "first",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last",
 }
-_OTHER_MODES = ("pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens")
+_OLDER_NAMES = "cls_token max_tokens mean_tokens mean_sqrt_len_tokens weightedmean_tokens lasttoken".split()
+_OLDER = {f"pooling_mode_{older}": name for older, name in zip(_OLDER_NAMES, POOLS, strict=True)}
+
+# Where the library's classes of vectors of texts stand, in all of its versions.
+_TYPE = re.compile(r"sentence_transformers\.(?:models|base\.modules|sentence_transformer\.modules)\.(?:\w+\.)*(\w+)")
+
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+
+
+class _Entry(NamedTuple):
+    """A line of modules.json: the class of a module, and its folder."""
+
+    kind: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Modules:
+    """How a text becomes a vector.
+
+    pools: how the states of its tokens do, as `tfm.pool` calls it; the vectors of several are joined
+    length: tokens that are read, special tokens included, and the rest is cut off; None: windows of all tokens
+    lower: in lower case before it is cut into tokens
+    pools_prompt: whether the tokens of a prompt are pooled, too
+    layers: what is applied to vectors
+    prompts: texts that stand before it, by name; `prompt`: which of them does
+    similarity: how vectors are compared
+    size: the first numbers of a vector, which are kept; None: all
+    source: the file that says all that; "": the task has it
+    """
+
+    pools: tuple[str, ...] = ("mean",)
+    length: int | None = None
+    lower: bool = False
+    pools_prompt: bool = True
+    layers: tuple[VectorLayer, ...] = ()
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    prompt: str | None = None
+    similarity: Similarity = "cosine"
+    size: int | None = None
+    source: str = ""
+
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
+        """Pooled states float32 [N,D] -> vectors float32 [N,d]. Raises ValueError for another D than a module reads."""
+        for layer in self.layers:
+            vectors = layer(vectors)
+        return vectors[:, : self.size].astype(np.float32)
+
+    @property
+    def prompt_text(self) -> str:
+        """What stands before every text."""
+        return self.prompts[self.prompt] if self.prompt else ""
+
+    @property
+    def trained_pool(self) -> str | None:
+        """The pooling that a run of --task=contrast could have had; None where the modules do more than that.
+
+        The cosine of such a run does not depend on lengths.
+        """
+        is_plain = all(isinstance(layer, Normalize) for layer in self.layers) and self.size is None
+        is_trained = self.pools[0] in ("first", "max", "mean", "last") and len(self.pools) == 1
+        return self.pools[0] if is_plain and is_trained and not self.prompt else None
+
+    def __str__(self):
+        """The modules as the log names them."""
+        parts = [f"{' and '.join(self.pools)} of the states", *map(str, self.layers)]
+        parts += [f"texts cut at {self.length} tokens"] if self.length else []
+        parts += ["texts in lower case"] if self.lower else []
+        parts += [f"{self.size} numbers are kept"] if self.size else []
+        without = "" if self.pools_prompt else ", which is not pooled"
+        parts += [f"the prompt {self.prompt!r} ({self.prompt_text!r}){without}"] if self.prompt else []
+        return ", ".join(parts)
+
+
+def is_folder(root: Path) -> bool:
+    """Whether sentence-transformers saved a folder of modules that are known here."""
+    if not (root / MODULES).is_file():
+        return False
+    try:
+        return bool(_entries(root))
+    except ValueError:
+        return False
+
+
+def transformer_folder(root: Path) -> Path:
+    """Where the files of transformers lie: in the folder, or in a folder in it, as in those of 2020."""
+    if (root / "config.json").is_file() or not (root / MODULES).is_file():
+        return root
+    try:
+        paths = [entry.get("path") for entry in parse(read_text(root / MODULES), MODULES)]
+    except (ValueError, AttributeError, TypeError):
+        return root
+    inner = [root / path for path in paths if isinstance(path, str) and Path(path).name == path]
+    return next((folder for folder in inner if (folder / "config.json").is_file()), root)
+
+
+def read(root: Path, model: Config) -> Modules:
+    """The record of a folder. Raises ValueError for a module or a field that is not understood, and where they differ
+    from the model's width and length."""
+    transformer, pooling, *rest = _entries(root)
+    fields = _prompts(root)
+    layers = (read_layer(*entry) for entry in rest)
+    return Modules(
+        **_transformer(transformer.folder, model),
+        **_pooling(pooling.folder / "config.json", model),
+        **fields,
+        source=str(root / MODULES),
+        layers=tuple(layer for layer in layers if layer is not None),
+    )
+
+
+def copy(root: Path, to: Path):
+    """Copies the modules beside a model that is written into `to`; its own files then lie in `to` itself."""
+    entries = parse(read_text(root / MODULES), str(root / MODULES))
+    for entry in entries[1:]:
+        source = root / entry["path"]
+        shutil.copytree(source, to / entry["path"]) if source.is_dir() else (to / entry["path"]).mkdir()
+    entries = [{**entries[0], "path": ""}, *entries[1:]]
+    (to / MODULES).write_text(json_text(entries, indent=2) + "\n")
+    paths = [root / PROMPTS, *(transformer_folder(root) / name for name in _TRANSFORMERS)]
+    for path in paths:
+        if path.is_file():
+            shutil.copy(path, to / path.name)
 
 
 def save(folder: Path, width: int, pool: str, length: int):
@@ -21,20 +166,19 @@ def save(folder: Path, width: int, pool: str, length: int):
     pool: first | mean | last | max
     length: tokens that are read of a text, special tokens included
     """
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules = [("", "Transformer"), (PARTS, "Pooling")]
     contents = {
-        "modules.json": [
+        MODULES: [
             {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for index, (path, kind) in enumerate(modules)
         ],
-        "1_Pooling/config.json": {
+        f"{PARTS}/config.json": {
             "word_embedding_dimension": width,
-            **{mode: name == pool for name, mode in _MODES.items()},
-            **dict.fromkeys(_OTHER_MODES, False),
+            **{older: POOLS[name] == pool for older, name in _OLDER.items()},
             "include_prompt": True,
         },
-        "sentence_bert_config.json": {"max_seq_length": length, "do_lower_case": False},
-        "config_sentence_transformers.json": {
+        _TRANSFORMERS[0]: {"max_seq_length": length, "do_lower_case": False},
+        PROMPTS: {
             "__version__": {},
             "prompts": {},
             "default_prompt_name": None,
@@ -44,3 +188,113 @@ def save(folder: Path, width: int, pool: str, length: int):
     for name, content in contents.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json_text(content, indent=2) + "\n")
+
+
+def _entries(root: Path) -> list[_Entry]:
+    """The modules in their order. Raises ValueError for those that no vector of a text has."""
+    path = root / MODULES
+    values = parse(read_text(path), str(path))
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise ValueError(f"{path} must be a list of modules; download the folder again")
+    entries: list[_Entry] = []
+    for value in values:
+        refuse_unknown(path, value, ("idx", "name", "path", "type", "kwargs"))
+        fields = check_object(f"{path}: ", value, {"path": str, "type": str, "kwargs": list[str]})
+        place, kind = fields.get("path", ""), fields.get("type", "")
+        match = _TYPE.fullmatch(kind)
+        if match is None or match[1] not in ("Transformer", "Pooling", *LAYERS) or fields.get("kwargs"):
+            names = ", ".join(("Transformer", "Pooling", *LAYERS))
+            raise ValueError(f"{path}: the module {kind} is not understood; known are {names} of sentence-transformers")
+        if Path(place).is_absolute() or ".." in Path(place).parts:
+            raise ValueError(f"{path}: path={place} leaves the folder; correct it")
+        entries.append(_Entry(match[1], root / place))
+    kinds = [entry.kind for entry in entries]
+    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - set(LAYERS):
+        raise ValueError(
+            f"{path} names {', '.join(kinds) or 'no module'}; a Transformer and a Pooling must stand first, each once"
+        )
+    return entries
+
+
+def _transformer(folder: Path, model: Config) -> dict[str, Any]:
+    """Length and case, of the fields of a Transformer; the tokenizer's length, where these name none."""
+    path = next((folder / name for name in _TRANSFORMERS if (folder / name).is_file()), folder / _TRANSFORMERS[0])
+    fields = read_object(path) if path.is_file() else {}
+    modalities = fields.get("modality_config", _TEXTS)
+    if not isinstance(modalities, dict) or modalities.get("text") != _TEXTS["text"]:
+        refuse_unknown(path, {"modality_config": modalities}, ())
+    hints = {"max_seq_length": int | None, "do_lower_case": bool | None} | _FIXED
+    values = check_object(f"{path}: ", fields, hints)
+    filled = {name: value for name, value in fields.items() if value or name not in _EMPTY}
+    refuse_unknown(path, filled, {*hints, *_MEANINGLESS})
+    length = values.get("max_seq_length")
+    if length is None:
+        length = min(filter(None, (_tokenizer_length(folder), model.max_length)), default=None)
+    if length is not None and model.max_length is not None and length > model.max_length:
+        raise ValueError(
+            f"{path}: max_seq_length={length} is more than the {model.max_length} positions of config.json; correct it"
+        )
+    return {"length": length, "lower": bool(values.get("do_lower_case"))}
+
+
+def _tokenizer_length(folder: Path) -> int | None:
+    """The tokens that the tokenizer leaves of a text; None where it cuts nothing, for which transformers says 1e30."""
+    path = folder / "tokenizer_config.json"
+    length = read_object(path).get("model_max_length") if path.is_file() else None
+    return int(length) if isinstance(length, int | float) and 0 < length < 1 << 30 else None
+
+
+# Fields of a Transformer that may have one value, that must be empty, and that say nothing of vectors.
+_FIXED: dict[str, Any] = {
+    "transformer_task": Literal["feature-extraction"] | None,
+    "module_output_name": Literal["token_embeddings"] | None,
+}
+_TEXTS = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+_EMPTY = (
+    *("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"),
+    *("processing_kwargs", "query_length", "document_length", "query_expansion", "tokenizer_name_or_path"),
+)
+_MEANINGLESS = ("modality_config", "unpad_inputs", "cache_dir", "backend")
+
+
+def _pooling(path: Path, model: Config) -> dict[str, Any]:
+    """Kinds of pooling. Raises ValueError where fields differ, or say another width than the model has."""
+    fields = read_object(path)
+    hints: dict[str, Any] = {"pooling_mode": str | list[str], "include_prompt": bool}
+    hints |= dict.fromkeys(_OLDER, bool) | dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), int)
+    refuse_unknown(path, fields, hints)
+    values = check_object(f"{path}: ", fields, hints)
+    older = [name for flag, name in _OLDER.items() if values.get(flag)]
+    modes = values.get("pooling_mode", older or ["mean"])
+    modes = [modes] if isinstance(modes, str) else modes
+    if not modes or not POOLS.keys() >= set(modes):
+        raise ValueError(f"{path}: pooling_mode={modes} must be of {', '.join(POOLS)}")
+    if older and set(older) != set(modes):
+        raise ValueError(f"{path}: pooling_mode={modes} and the older fields ({', '.join(older)}) differ; remove one")
+    for name in ("embedding_dimension", "word_embedding_dimension"):
+        if values.get(name, model.width) != model.width:
+            raise ValueError(f"{path}: {name}={values[name]} differs from the width of config.json, {model.width}")
+    return {"pools": tuple(POOLS[name] for name in modes), "pools_prompt": values.get("include_prompt", True)}
+
+
+def _prompts(root: Path) -> dict[str, Any]:
+    """Prompts, similarity and size. Raises ValueError for a default prompt that is not there."""
+    path = root / PROMPTS
+    fields = read_object(path) if path.is_file() else {}
+    hints: dict[str, Any] = {
+        "prompts": dict[str, str | None] | None,
+        "default_prompt_name": str | None,
+        "similarity_fn_name": Similarity | None,
+        "truncate_dim": int | None,
+        "model_type": Literal["SentenceTransformer"],
+    }
+    refuse_unknown(path, fields, (*hints, "requirements"))
+    values = check_object(f"{path}: ", fields, hints)
+    prompts = {name: text or "" for name, text in (values.get("prompts") or {}).items()}
+    prompt = values.get("default_prompt_name")
+    if prompt is not None and prompt not in prompts:
+        raise ValueError(
+            f"{path}: default_prompt_name={prompt} is none of its prompts ({', '.join(prompts) or 'none'})"
+        )
+    similarity = values.get("similarity_fn_name") or "cosine"
+    return {"prompts": prompts, "prompt": prompt, "similarity": similarity, "size": values.get("truncate_dim")}

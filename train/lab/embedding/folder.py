@@ -22,23 +22,28 @@ from train.lab.embedding.expansion import Expansion
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.screens.finite import checked
+from train.settings.gate import user_errors
 from train.text import special, tokenize
+from train.text.pooled import pooled, unpooled_tokens
+from train.text.sentence_transformers import Modules
 
 
 @dataclasses.dataclass(frozen=True)
 class Pooling:
     """How the states of tokens become the vector of a text.
 
-    pool: mean | first | last | max | ends, special tokens included; none: as the task has it, or the mean
+    pool: mean | first | last | max | ends, special tokens included; none: as the folder or its task has it
     layers: whose states are pooled, and the vectors joined; 0 are embeddings, 1 the first layer, -1 the last
     length: tokens of a window, special tokens included; none: as the run was trained, or as the model allows
     expand: a file of word vectors, from which words that are no token get an embedding; "": they are cut into tokens
+    prompt: the name of a prompt of the folder, which stands before every text; "": none; None: the folder's default
     """
 
     pool: str | None = None
     layers: tuple[int, ...] = (-1,)
     length: int | None = None
     expand: str = ""
+    prompt: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +51,14 @@ class Reading:
     """What a compiled program depends on beside shapes.
 
     causal: whether tokens see only those before them
+    unpooled: the first tokens, which are read and not pooled
     """
 
     config: tfm.Config
     causal: bool
     layers: tuple[int, ...]
-    pool: str
+    pools: tuple[str, ...]
+    unpooled: int = 0
 
 
 @final
@@ -63,25 +70,35 @@ class FolderEncoder:
         if folder.task.processor is not TOKENIZER:
             raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
         self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
-        config = folder.config.model
+        config, self.modules = folder.config.model, _modules(folder, pooling)
         self.prefix, self.suffix = text_frame(folder)
-        self.window = pooling.length or folder.window
+        self.is_cut = self.modules.length is not None and pooling.length is None
+        self.window = pooling.length or self.modules.length or folder.window
         if config.max_length is not None and self.window > config.max_length:
             raise UserError(f"--length={self.window} is more than the {config.max_length} tokens that the model reads")
         if self.window <= len(self.prefix) + len(self.suffix):
             raise UserError(f"--length={self.window} leaves no place for a text; raise it")
         self.params, config, causal = _stack_of(merge_low_rank(folder.load(log=log.info)), config)
         _check_layers(pooling.layers, config)
-        self.pool = pooling.pool or folder.task.text_pool(folder.config)
-        self.reading = Reading(config, causal, pooling.layers, self.pool)
+        unpooled = unpooled_tokens(self.modules, self.tokenizer, len(self.prefix))
+        self.reading = Reading(config, causal, pooling.layers, self.modules.pools, unpooled)
         self.expansion = self._expansion(pooling.expand)
         self.pad = tokenize.special_tokens(self.tokenizer).pad
+        if self.modules.source:
+            log.info(f"{self.modules.source}: {self.modules}")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """One vector of each text; a text of several windows has the mean, the maximum, the first or the last."""
+        """One vector of each text; a text of several windows has the mean, the maximum, the first or the last.
+
+        Of a folder of sentence-transformers it is that of the first window, and the modules are applied to it.
+        """
         capacity = self.window - len(self.prefix) - len(self.suffix)
-        tokens, params = self._tokens(texts)
-        cut = windows.cut(tokens.lengths.tolist(), capacity, capacity)
+        tokens, params = self._tokens([self.modules.prompt_text + text for text in texts])
+        sizes = tokens.lengths
+        if self.is_cut and (overlong := int((sizes > capacity).sum())):
+            self.log.info(f"{overlong:,} of {len(texts):,} texts are cut at {self.window} tokens; --length reads all")
+            sizes = np.minimum(sizes, capacity)
+        cut = windows.cut(sizes.tolist(), capacity, capacity)
         rows = [
             np.concatenate([self.prefix, tokens[text][start:end], self.suffix]).astype(np.int32)
             for text, start, end in zip(*cut, strict=True)
@@ -90,7 +107,11 @@ class FolderEncoder:
         if not lengths.all():
             text = int(cut.texts[(lengths == 0).argmax()])
             raise UserError(f"text {text + 1} has no tokens, and the model adds none; leave it out")
-        return _merge_windows(self._rows(params, rows, lengths), cut.texts, lengths, self.pool)
+        vectors = self._rows(params, rows, lengths)
+        if len(rows) > len(texts):
+            vectors = _merge_windows(vectors, cut.texts, lengths, self.modules.pools)
+        with user_errors():
+            return self.modules.apply(vectors)
 
     def _expansion(self, path: str) -> Expansion | None:
         """What makes embeddings of new words. Raises UserError for a model without a table of tokens."""
@@ -151,8 +172,19 @@ def _vectors(params: tfm.Encoder, reading: Reading, tokens: Array, valid: Array)
     else:
         by_layer = tfm.hidden_states(params, config, tokens, mask, causal=reading.causal)
         states = {layer: by_layer[layer] for layer in reading.layers}
-    vectors = [tfm.pool(states[layer].astype(jnp.float32), valid, reading.pool) for layer in reading.layers]
+    vectors = [pooled(states[layer], valid, reading.pools, reading.unpooled) for layer in reading.layers]
     return jnp.concatenate(vectors, axis=1)
+
+
+def _modules(folder: RunFolder | HfFolder, pooling: Pooling) -> Modules:
+    """The modules of a folder, with the pooling and the prompt that flags name. Raises UserError for another prompt."""
+    modules = folder.modules
+    if pooling.pool:
+        modules = dataclasses.replace(modules, pools=(pooling.pool,))
+    if pooling.prompt and pooling.prompt not in modules.prompts:
+        names = ", ".join(modules.prompts) or "none"
+        raise UserError(f"--prompt={pooling.prompt} is no prompt of {folder.path}, which has {names}")
+    return modules if pooling.prompt is None else dataclasses.replace(modules, prompt=pooling.prompt)
 
 
 def _stack_of(params: PyTree, config: tfm.Config) -> tuple[tfm.Encoder, tfm.Config, bool]:
@@ -173,11 +205,11 @@ def _check_layers(layers: Sequence[int], config: tfm.Config):
             )
 
 
-def _merge_windows(vectors: np.ndarray, texts: np.ndarray, lengths: np.ndarray, pool: str) -> np.ndarray:
-    """Vectors of windows -> those of texts; means are weighted by tokens."""
-    starts = np.flatnonzero(np.diff(texts, prepend=-1))
-    if len(starts) == len(texts):
-        return vectors
+def _merge_windows(vectors: np.ndarray, texts: np.ndarray, lengths: np.ndarray, pools: Sequence[str]) -> np.ndarray:
+    """Vectors of windows -> those of texts; means are weighted by tokens. Raises UserError for several poolings."""
+    if len(pools) > 1 or pools[0] in ("mean_sqrt", "weighted_mean"):
+        raise UserError(f"a text has several windows, and {' and '.join(pools)} pools one; leave --length out")
+    starts, pool = np.flatnonzero(np.diff(texts, prepend=-1)), pools[0]
     if pool == "mean":
         totals = np.add.reduceat(vectors * lengths[:, None], starts)
         return (totals / np.add.reduceat(lengths, starts)[:, None]).astype(np.float32)

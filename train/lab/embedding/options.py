@@ -21,9 +21,10 @@ class TextEncoderOptions:
     run: a run folder, or a folder of transformers; several, joined by commas: their vectors are joined
     encoder: in its place, word vectors: bow:FILE, their mean; sif:FILE, rare words weigh more (Arora et al. 2017)
     pool: mean | first | last | max | ends: how the tokens of a text become a vector; ends: of two directions of
-        reading, each at its end; none: as the task has it, or the mean
+        reading, each at its end; none: as the folder or its task has it
     layer: 0 are embeddings, -1 is the last layer; the vectors of several, joined by commas, are joined
-    length: tokens of a window; none: as the run was trained
+    length: tokens of a window; none: as the run was trained, or texts are cut as modules.json says
+    prompt: a prompt of the folder by its name, which stands before every text; empty: none; none: the folder's default
     expand: a file of word vectors, through which a run also reads words that are no token (Kiros et al. 2015, section
         2.2)
     """
@@ -34,6 +35,7 @@ class TextEncoderOptions:
     layer: str = "-1"
     length: int | None = None
     expand: str = ""
+    prompt: str | None = None
 
     def __post_init__(self):
         check_fields(self)
@@ -77,9 +79,18 @@ def open_encoder(options: TextEncoderOptions, log, pictures: bool = False) -> En
     from train.lab.embedding.folder import Pooling
     from train.lab.embedding.towers import folder_encoder
 
-    pooling = Pooling(options.pool, options.layers, options.length, options.expand)
+    pooling = Pooling(options.pool, options.layers, options.length, options.expand, options.prompt)
     encoders = [folder_encoder(path, pooling, log, pictures) for path in options.runs]
     return lambda texts: np.concatenate([encode(texts) for encode in encoders], axis=1)
+
+
+def similarity_of(options: TextEncoderOptions) -> str:
+    """How vectors are compared: as the only folder says, or by cosine."""
+    from train.runs.hf_folder import HfFolder
+    from train.runs.run_folder import open_folder
+
+    folder = open_folder(options.runs[0]) if options.run and len(options.runs) == 1 else None
+    return folder.modules.similarity if isinstance(folder, HfFolder) and folder.has_modules else "cosine"
 
 
 def checked_vectors(vectors: np.ndarray, count: int) -> np.ndarray:

@@ -26,6 +26,10 @@ classifiers, and prints one table. FOLDER is what its download script fills; by 
 same command goes on after an interruption. --compare makes one table of the results of several encoders."""
 
 
+# What a suite that goes on has to say again.
+_FIXED = ("run", "encoder", "pool", "layer", "length", "expand", "prompt", "protocol", "classifier")
+
+
 @dataclasses.dataclass(frozen=True)
 class SentencesOptions(TextEncoderOptions):
     """What to measure.
@@ -77,9 +81,7 @@ def run(argv):
 def measure_all(options: SentencesOptions, log):
     """Measures the tasks that are not finished, and prints the table."""
     values = dataclasses.asdict(options)
-    fixed = {
-        name: values[name] for name in ("run", "encoder", "pool", "layer", "length", "expand", "protocol", "classifier")
-    }
+    fixed = {name: values[name] for name in _FIXED}
 
     from train.lab import suite
     from train.lab.sentences import read_tasks

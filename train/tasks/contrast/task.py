@@ -42,7 +42,7 @@ from train.tasks.contrast.options import Contrast
 from train.tasks.contrast.predict import PREDICTOR
 from train.tasks.contrast.rows import RowFields, SideRows
 from train.tasks.contrast.source import WITHHELD, Sides, builtin
-from train.tasks.record import Saved, Task
+from train.tasks.record import HfSource, Saved, Task
 from train.text import sentence_transformers, tokenize
 
 
@@ -200,6 +200,19 @@ def report(
         log.info(f"{words[0]} | {words[1]} {cosine:.4f}")
 
 
+def text_pool(run: Run[Contrast]) -> str:
+    """How the vector of a text is made of states."""
+    return run.model.head.pool
+
+
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
+    """Options of a run that could have trained a folder of sentence-transformers."""
+    modules = folder.modules
+    values: dict[str, Any] = {"data.field": "text,positive"}
+    values |= {} if modules.length is None else {"batch.length": modules.length}
+    return values if modules.trained_pool is None else values | {"model.head.pool": modules.trained_pool}
+
+
 def hf_template(run: Run[Contrast], tokenizer: Any) -> tuple[str, ...]:
     """How the exported tokenizer marks a text."""
     return ("{cls} $A {sep}",)
@@ -228,6 +241,8 @@ CONTRAST = Task(
     ),
     corpus_metrics=corpus_metrics,
     predictor=PREDICTOR,
+    text_pool=text_pool,
+    hf_run_values=hf_run_values,
     hf_template=hf_template,
     save_hf=save_hf,
 )

@@ -1,0 +1,26 @@
+"""States of tokens -> the vector of a text, by the poolings of a folder, without the tokens of a prompt."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jax import Array
+
+import tfm
+from train.data.tokens import in_memory
+from train.text.sentence_transformers import Modules
+
+
+def pooled(hidden: Array, valid: Array, pools: Sequence[str], unpooled: int = 0) -> Array:
+    """hidden [B,T,D], valid bool [B,T] -> float32 [B,D], D for each pooling; the first `unpooled` tokens are left
+    out."""
+    hidden = hidden.astype(jnp.float32)
+    is_pooled = valid & (jnp.arange(valid.shape[1]) >= unpooled)[None]
+    firsts, rest = (hidden[:, unpooled:], valid[:, unpooled:]), (hidden, is_pooled)
+    return jnp.concatenate([tfm.pool(*(firsts if pool == "first" else rest), pool) for pool in pools], axis=1)
+
+
+def unpooled_tokens(modules: Modules, tokenizer, prefix: int) -> int:
+    """The tokens before a text that are not pooled: `prefix` special ones and those of the prompt, or none."""
+    if modules.pools_prompt or not modules.prompt_text:
+        return 0
+    return prefix + int(in_memory(tokenizer, [modules.prompt_text]).lengths[0])

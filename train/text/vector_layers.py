@@ -1,0 +1,179 @@
+"""What follows the pooling in a folder of sentence-transformers: Dense, LayerNorm, Normalize and Dropout, in numpy."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+from scipy.special import erf, expit
+
+from tfm.hf.tensors import Tensors
+from tfm.options.choices import check_object
+from tfm.options.json_text import read_object
+
+# Activations of a Dense module by the classes of torch.nn.
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "Identity": lambda x: x,
+    "Tanh": np.tanh,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "LeakyReLU": lambda x: np.where(x > 0, x, 0.01 * x),
+    "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "GELU": lambda x: x * (1 + erf(x / 2**0.5)) / 2,
+    "SiLU": lambda x: x * expit(x),
+    "Sigmoid": expit,
+}
+
+
+@final
+@dataclass(frozen=True)
+class Normalize:
+    """Vectors of length 1; one of zeros stays as it is."""
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """float32 [N,D] -> float32 [N,D]."""
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+    def __str__(self):
+        return "Normalize"
+
+
+@final
+@dataclass(frozen=True)
+class LayerNorm:
+    """A norm over the features: scale and bias [D]."""
+
+    scale: np.ndarray
+    bias: np.ndarray
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """float32 [N,D] -> float32 [N,D]."""
+        _check_width(self, vectors, len(self.scale))
+        centred = vectors - vectors.mean(1, keepdims=True)
+        return centred / np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5) * self.scale + self.bias
+
+    def __str__(self):
+        return "LayerNorm"
+
+
+@final
+@dataclass(frozen=True)
+class LinearMap:
+    """A linear map with an activation.
+
+    kernel: [I,O]; bias: [O]
+    activation: a name of ACTIVATIONS
+    residual: [I,O], what a second map adds; None: nothing is added
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray
+    activation: str
+    residual: np.ndarray | None = None
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """float32 [N,I] -> float32 [N,O]."""
+        _check_width(self, vectors, len(self.kernel))
+        outputs = ACTIVATIONS[self.activation](vectors @ self.kernel + self.bias)
+        return outputs if self.residual is None else outputs + vectors @ self.residual
+
+    def __str__(self):
+        return f"Dense {self.kernel.shape[0]} -> {self.kernel.shape[1]} ({self.activation})"
+
+
+VectorLayer = Normalize | LayerNorm | LinearMap
+
+
+def read_layer(kind: str, folder: Path) -> VectorLayer | None:
+    """The module of a class, from its folder; None for Dropout, which changes nothing here. Raises ValueError for
+    fields that it does not understand, and for tensors of other shapes than the fields say."""
+    path = folder / "config.json"
+    fields = read_object(path) if path.is_file() else {}
+    return _READERS[kind](path, fields)
+
+
+def _read_normalize(path: Path, fields: Mapping[str, Any]) -> Normalize:
+    refuse_unknown(path, fields, ("module_input_name", "module_output_name"))
+    _check_place(path, fields)
+    return Normalize()
+
+
+def _read_dropout(path: Path, fields: Mapping[str, Any]) -> None:
+    refuse_unknown(path, fields, ("dropout",))
+
+
+def _read_layer_norm(path: Path, fields: Mapping[str, Any]) -> LayerNorm:
+    refuse_unknown(path, fields, ("dimension",))
+    width = check_object(f"{path}: ", fields, {"dimension": int})["dimension"]
+    tensors = _tensors(path.parent, {"norm.weight": (width,), "norm.bias": (width,)})
+    return LayerNorm(tensors["norm.weight"], tensors["norm.bias"])
+
+
+def _read_dense(path: Path, fields: Mapping[str, Any]) -> LinearMap:
+    hints = {"in_features": int, "out_features": int, "bias": bool, "activation_function": str, "use_residual": bool}
+    refuse_unknown(path, fields, (*hints, "module_input_name", "module_output_name"))
+    _check_place(path, fields)
+    values = {"bias": True, "activation_function": "torch.nn.Tanh", "use_residual": False}
+    values |= check_object(f"{path}: ", fields, hints)
+    if missing := [name for name in ("in_features", "out_features") if name not in values]:
+        raise ValueError(f"{path} has no {missing[0]}; download the folder again")
+    module, _, activation = str(values["activation_function"]).rpartition(".")
+    if activation not in ACTIVATIONS or not module.startswith("torch.nn"):
+        raise ValueError(
+            f"{path}: activation_function={values['activation_function']} is none of torch.nn's "
+            f"{', '.join(ACTIVATIONS)}; such a folder cannot be used"
+        )
+    inputs, outputs = values["in_features"], values["out_features"]
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
+    shapes |= {"linear.bias": (outputs,)} if values["bias"] else {}
+    projects = values["use_residual"] and inputs != outputs
+    shapes |= {"residual.weight": (outputs, inputs)} if projects else {}
+    tensors = _tensors(path.parent, shapes)
+    residual = tensors["residual.weight"].T if projects else np.eye(inputs, dtype=np.float32)
+    bias = tensors.get("linear.bias", np.zeros(outputs, np.float32))
+    return LinearMap(tensors["linear.weight"].T, bias, activation, residual if values["use_residual"] else None)
+
+
+_READERS: dict[str, Callable[[Path, Mapping[str, Any]], VectorLayer | None]] = {
+    "Dense": _read_dense,
+    "LayerNorm": _read_layer_norm,
+    "Normalize": _read_normalize,
+    "Dropout": _read_dropout,
+}
+
+LAYERS = tuple(_READERS)
+
+
+def refuse_unknown(path: Path, fields: Mapping[str, Any], names: Collection[str]):
+    """Raises ValueError for a field that nobody here reads; `__version__` says only who wrote the file."""
+    for name in fields:
+        if name not in {*names, "__version__"}:
+            raise ValueError(f"{path}: {name}={fields[name]!r} is not understood; such a folder cannot be used")
+
+
+def _check_place(path: Path, fields: Mapping[str, Any]):
+    """Raises ValueError for a module that reads or writes something beside the vector of a text."""
+    names = dict.fromkeys(("module_input_name", "module_output_name"), Literal["sentence_embedding"] | None)
+    check_object(f"{path}: ", fields, names)
+
+
+def _tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """The tensors of a module, float32. Raises ValueError for other names, and for other shapes than its fields say."""
+    tensors = Tensors(folder)
+    for name in {**shapes, **tensors}:
+        shape = tensors[name].shape if name in tensors else "absent"
+        if shape != shapes.get(name, "absent"):
+            raise ValueError(
+                f"{tensors.files[0]}: {name} is {shape}, and {folder / 'config.json'} says "
+                f"{shapes.get(name, 'absent')}; download both again"
+            )
+    return {name: np.array(tensor, np.float32) for name, tensor in tensors.items()}
+
+
+def _check_width(layer: VectorLayer, vectors: np.ndarray, width: int):
+    """Raises ValueError for vectors of another size than the module reads."""
+    if vectors.shape[1] != width:
+        raise ValueError(
+            f"modules.json: {layer} reads {width} numbers, and the pooling makes {vectors.shape[1]}; leave --pool and "
+            "--layer out"
+        )
