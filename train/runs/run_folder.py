@@ -1,10 +1,7 @@
 """Run folders: how one is chosen, made and read. `open_folder` takes a Hugging Face folder in its place."""
 
 import dataclasses
-import json
 import os
-import platform
-import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +13,7 @@ from train import UserError
 from train.files import checksum
 from train.files.strict_json import json_text
 from train.runs import adapters
+from train.runs.description import FORMAT, checksums_of, describe
 from train.runs.hf_folder import NO_CHANGES, HfFolder, is_hf_folder
 from train.runs.paths import seen_from_here
 from train.screens import finite
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 ROOT = Path("runs")
 CONFIG = "run.json"
-FORMAT = 3  # of run.json
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
@@ -195,7 +192,7 @@ class RunFolder:
     def _check_unchanged(self):
         """Raises UserError if a section of run.json is not as the run wrote it. Without checksums, it is as it is."""
         checksums = self._sections.get("checksums")
-        if checksums is None or checksums == (actual := _checksums(self._sections)):
+        if checksums is None or checksums == (actual := checksums_of(self._sections)):
             return
         names = [name for name in actual if not isinstance(checksums, dict) or checksums.get(name) != actual[name]]
         raise UserError(
@@ -261,26 +258,6 @@ def create(path: Path, run: Run, processor: object, facts: Mapping[str, object])
             write(path / name, text)
     files = {name: checksum.of_bytes((path / name).read_bytes()) for name in kind.files if (path / name).exists()}
     write_json(path / CONFIG, describe(run, {**facts, "files": files}))
-
-
-def describe(run: Run, facts: Mapping[str, object]) -> dict[str, object]:
-    """The content of run.json: the resolved configuration, the command, versions, and facts about data and devices."""
-    from importlib import metadata
-
-    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
-    versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
-    sections: dict[str, object] = {"format": FORMAT, "config": dataclasses.asdict(run), "command": " ".join(sys.argv)}
-    sections |= {"directory": str(Path.cwd()), "versions": versions, **facts}
-    return sections | {"checksums": _checksums(json.loads(json.dumps(sections)))}
-
-
-def _checksums(sections: Mapping[str, object]) -> dict[str, str]:
-    """The checksums of the sections of run.json, and of the parts of its configuration, as JSON is read."""
-    parts = {name: value for name, value in sections.items() if name not in ("config", "checksums")}
-    config = sections.get("config")
-    parts |= {f"config.{name}": value for name, value in config.items()} if isinstance(config, dict) else {}
-    texts = {name: json.dumps(value, sort_keys=True) for name, value in parts.items()}
-    return {name: checksum.of_bytes(text.encode()) for name, text in texts.items()}
 
 
 def write_json(path: Path, value: Mapping[str, object]):
