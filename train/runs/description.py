@@ -5,6 +5,7 @@ import json
 import platform
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from train.files import checksum
 from train.settings.schema import Run
