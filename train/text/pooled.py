@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from jax import Array
 
 import tfm
-from train.data.tokens import in_memory
 from train.text.sentence_transformers import Modules
 
 
@@ -23,4 +22,4 @@ def unpooled_tokens(modules: Modules, tokenizer, prefix: int) -> int:
     """The tokens before a text that are not pooled: `prefix` special ones and those of the prompt, or none."""
     if modules.pools_prompt or not modules.prompt_text:
         return 0
-    return prefix + int(in_memory(tokenizer, [modules.prompt_text]).lengths[0])
+    return prefix + len(tokenizer.encode(modules.prompt_text, add_special_tokens=False).ids)
