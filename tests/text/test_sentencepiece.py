@@ -106,7 +106,7 @@ def test_ids_and_text_are_those_of_the_library(kind, settings, corpus, texts, tm
     data = fit(corpus, model_type=kind, **settings)
     (tmp_path / "any.model").write_bytes(data)
     library = sentencepiece.SentencePieceProcessor(model_proto=data)
-    tokenizer = tokenize.read(tmp_path / "any.model", lower=True)
+    tokenizer = tokenize.read(tmp_path / "any.model")
     tokenizer = Tokenizer.from_str(tokenizer.to_str())  # as from a run folder
     for text in texts:
         expected = library.encode(text)
@@ -166,7 +166,7 @@ def test_missing_roles_are_added(corpus, tmp_path):
 def test_folders_with_models(corpus, tmp_path):
     first, second = (fit(corpus, vocab_size=size) for size in (300, 400))
     (tmp_path / "en.model").write_bytes(first)
-    size = lambda: tokenize.read(tmp_path, lower=True).get_vocab_size()
+    size = lambda: tokenize.read(tmp_path).get_vocab_size()
     alone = size()
     (tmp_path / "fr.model").write_bytes(second)
     with pytest.raises(UserError, match=r"holds none of .*tokenizer.model, but 2 .model files: name one of them"):

@@ -35,11 +35,13 @@ def ids(tokenizer, text):
     ("options", "comes_back"),
     [
         (schema.Tokenizer("wordpiece", 300), "the quick brown fox, zoe?"),  # lower case, accents stripped
+        (schema.Tokenizer("wordpiece", 300, strip_accents=False), "the quick brown fox, zoë?"),
         (schema.Tokenizer("wordpiece", 300, lower=False), "The quick brown fox, Zoë?"),
         (schema.Tokenizer("bpe", 300), "The quick brown fox, Zoë?"),
         (schema.Tokenizer("unigram", 300), "The quick brown fox, Zoë?"),
         (schema.Tokenizer("word", 300), "the quick brown fox, zoe?"),
         (schema.Tokenizer("word", 300, lower=False), "The quick brown fox, Zoë?"),
+        (schema.Tokenizer("word", 300, lower=False, strip_accents=True), "The quick brown fox, Zoe?"),
         (schema.Tokenizer("char", 300), "The quick brown fox, Zoë?"),
     ],
 )
@@ -274,7 +276,7 @@ def test_alphabetic_pieces(tmp_path):
         ("tokenizer.json", '{"model": 3}', "cannot be read as a tokenizer: the tokenizers library refuses it"),
         ("tokenizer.json", b"\xff\xfe", "cannot be read as a tokenizer"),
         ("encoder.json", '{"a": 0}', r"cannot be read as a tokenizer: .*vocab.bpe"),
-        ("tokens.bin", "a", "is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe"),
+        ("tokens.bin", "a", "is none of tokenizer.json, vocab.txt, vocab.json with merges.txt"),
         ("vocab.txt", b"a\n\xff", "cannot be read as a tokenizer"),
         ("vocab.txt", "", "cannot be read as a tokenizer: line 1 is empty, where a token must stand"),
         ("vocab.txt", "a\n[UNK]\n\nb\n", "cannot be read as a tokenizer: line 3 is empty"),
@@ -317,6 +319,6 @@ def test_what_a_file_has_for_training_is_left_out(tmp_path):
     saved.enable_padding(length=9)
     saved.save(str(tmp_path / "tokenizer.json"))
     assert '"dropout": 0.5' in (tmp_path / "tokenizer.json").read_text()
-    for tokenizer in (tokenizer_kinds.read_own(tmp_path / "tokenizer.json"), tokenize.read(tmp_path, True)):
+    for tokenizer in (tokenizer_kinds.read_own(tmp_path / "tokenizer.json"), tokenize.read(tmp_path)):
         assert all(ids(tokenizer, TEXTS[0]) == expected for _ in range(5))
         assert len(ids(tokenizer, "a")) == 1

@@ -51,8 +51,9 @@ class Tokenizer:
 
     kind: wordpiece | bpe | unigram | word | char: what to train on the training text; bpe is of bytes
     vocab: number of tokens to train
-    lower: lower-case and strip accents (wordpiece, word)
-    path: instead of training: tokenizer.json, vocab.txt, SentencePiece's .model, or encoder.json beside vocab.bpe
+    lower: lower-case (wordpiece, word)
+    strip_accents: take the accents off letters (wordpiece, word); none: where they are lower-cased
+    path: instead of training: tokenizer.json, vocab.txt, SentencePiece's .model, vocab.json beside merges.txt
     dropout: rate of merges that are left out at random when a training text is split (bpe)
     draws: random splits of the training text that are made and taken in turn, one an epoch
     """
@@ -60,6 +61,7 @@ class Tokenizer:
     kind: Literal["wordpiece", "bpe", "unigram", "word", "char"] = "wordpiece"
     vocab: int = 8192
     lower: bool = True
+    strip_accents: bool | None = None
     path: str = ""
     dropout: float = 0.0
     draws: int = 4

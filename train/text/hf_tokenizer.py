@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tfm.config.model import Config
-from tfm.options.choices import check_object
-from tfm.options.json_text import read_object
 from train import UserError
 from train.files.strict_json import json_text
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.text import hf_roles, tokenize
+from train.text import hf_roles, tokenize, tokenizer_classes, tokenizer_files, tokenizer_kinds
 from train.text.special import AnyTokenizer, ConfiguredTokenizer, role_ids
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
 
 
@@ -32,14 +31,8 @@ class MarksTexts(Protocol):
 
 def read(folder: Path, model: Config) -> ConfiguredTokenizer:
     """The tokenizer of a folder. Raises UserError where there is none, or one of another model than `model`."""
-    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
-        remedy = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
-        raise UserError(f"{folder} has no tokenizer.json; make it once, where transformers is installed, with {remedy}")
-    options = folder / "tokenizer_config.json"
     with user_errors(str(folder)):
-        options_fields = read_object(options) if options.exists() else {}
-        lower = check_object(f"{options}: ", options_fields, {"do_lower_case": bool | None}).get("do_lower_case")
-    tokenizer = tokenize.read(folder, lower is not False)
+        tokenizer = _read(folder)
     last, vocab = max(tokenizer.get_vocab().values()), model.vocab
     if last >= vocab:
         raise UserError(
@@ -47,6 +40,37 @@ def read(folder: Path, model: Config) -> ConfiguredTokenizer:
         )
     with user_errors(str(folder)):
         return hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
+
+
+def _read(folder: Path) -> "Tokenizer":
+    """tokenizer.json with the tokens that other files add; else what the folder's class makes of its vocabulary."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return tokenizer_classes.read(folder)
+    tokenizer = tokenizer_kinds.read_own(path)
+    files = tokenizer_files.read(folder)
+    tokenizer_classes.add_tokens(tokenizer, files)
+    _compare(tokenizer, files)
+    return tokenizer
+
+
+def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
+    """Raises ValueError where tokenizer_config.json contradicts tokenizer.json on how texts are prepared."""
+    from tokenizers import normalizers, pre_tokenizers
+
+    prepared: dict[str, bool] = {}
+    if isinstance(step := tokenizer.normalizer, normalizers.BertNormalizer):
+        strips = step.lowercase if step.strip_accents is None else step.strip_accents
+        prepared = {"do_lower_case": step.lowercase, "strip_accents": strips}
+        prepared["tokenize_chinese_chars"] = step.handle_chinese_chars
+    if isinstance(step := tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        prepared["add_prefix_space"] = step.add_prefix_space
+    for name, value in prepared.items():
+        if files.optional(name) not in (None, value):
+            stated, made = json_text(not value), json_text(value)
+            raise ValueError(
+                f"{name} is {stated} in tokenizer_config.json and {made} in tokenizer.json; make them equal"
+            )
 
 
 def fields(tokenizer: AnyTokenizer) -> dict[str, object]:

@@ -5,7 +5,7 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,13 @@ from train import UserError
 from train.files import cache
 from train.settings import schema
 from train.settings.gate import user_errors
-from train.text import hf_roles, sentencepiece_model, tokenizer_kinds
+from train.text import hf_roles, sentencepiece_model, tokenizer_classes, tokenizer_kinds
 from train.text.special import ROLES, AnyTokenizer, ConfiguredTokenizer, added_tokens, special_tokens
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+BERT_CASING = tokenizer_kinds.Casing()
 
 
 class SequenceTemplate(NamedTuple):
@@ -43,8 +48,9 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
     from tokenizers import Tokenizer
 
     if options.path:
-        return _with_roles(_configured(read(Path(options.path), options.lower), Path(options.path)), options.path)
-    key = cache.digest([options.kind, str(options.vocab), str(options.lower)], texts)
+        casing = tokenizer_kinds.Casing(options.lower, options.strip_accents)
+        return _with_roles(_configured(read(Path(options.path), casing), Path(options.path)), options.path)
+    key = cache.digest([options.kind, str(options.vocab), f"{options.lower} {options.strip_accents}"], texts)
     path = cache.cache_dir() / "tokenizers" / f"{key}.json"
     content = cache.read(path)
     if content is None:
@@ -59,22 +65,33 @@ def train(options: schema.Tokenizer, texts: Iterable[str]):
     return tokenizer_kinds.TRAINERS[options.kind](options, [names[0] for names in ROLES.values()], texts)
 
 
-def read(path: Path, lower: bool):
-    """The tokenizer in a file, or in a folder with a file of tokenizer_kinds.READERS. Raises UserError for others."""
-    if path.is_dir():
-        path = _file_in(path)
+def read(path: Path, casing: tokenizer_kinds.Casing = BERT_CASING):
+    """The tokenizer in a file, or in a folder. Raises UserError where neither has one.
+
+    A folder's tokenizer_config.json says how its vocabulary is read; else the first file of tokenizer_kinds.READERS
+    counts.
+    """
+    try:
+        if path.is_dir() and (path / "tokenizer_config.json").exists() and not (path / "tokenizer.json").exists():
+            return tokenizer_classes.read(path)
+        if path.is_dir():
+            path = _file_in(path)
+        return _reader(path)(path, casing)
+    except (ValueError, TypeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--tokenizer.path={path} cannot be read as a tokenizer: {reason}") from error
+
+
+def _reader(path: Path) -> Callable[[Path, tokenizer_kinds.Casing], "Tokenizer"]:
+    """The function that reads a file. Raises UserError where there is none, or no file."""
     if not path.exists():
         raise UserError(f"--tokenizer.path={path} does not exist")
     reader = tokenizer_kinds.READERS.get(path.name) or tokenizer_kinds.READERS.get(f"*{path.suffix}")
     if reader is None:
         raise UserError(
-            f"--tokenizer.path={path} is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe, or a .model"
+            f"--tokenizer.path={path} is none of tokenizer.json, vocab.txt, vocab.json with merges.txt, or a .model"
         )
-    try:
-        return reader(path, lower)
-    except (ValueError, TypeError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--tokenizer.path={path} cannot be read as a tokenizer: {reason}") from error
+    return reader
 
 
 def sequence_template(tokenizer, start: str = "") -> SequenceTemplate:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 
 from tfm.options.choices import Range, check_type
 from tfm.options.json_text import parse_object, read_object, read_text
@@ -17,11 +17,23 @@ if TYPE_CHECKING:
 MAX_ID = (1 << 24) - 1
 
 
+class Casing(NamedTuple):
+    """How BERT prepares a text.
+
+    strip_accents: whether letters lose their accents; None: where they are lower-cased
+    chinese: whether every Chinese character is a word
+    """
+
+    lower: bool = True
+    strip_accents: bool | None = None
+    chinese: bool = True
+
+
 def _wordpiece(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
     """Words cut into pieces, of which all but a word's first start with ## (Devlin et al. 2018)."""
     from tokenizers import Tokenizer, models, trainers
 
-    tokenizer = _split_as_bert(Tokenizer(models.WordPiece(unk_token="[UNK]")), options.lower)
+    tokenizer = _split_as_bert(Tokenizer(models.WordPiece(unk_token="[UNK]")), _casing(options))
     tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(**_common(options, specials)))
     return _with_template(tokenizer)
 
@@ -45,7 +57,7 @@ def _word(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
     """The most frequent words and punctuation marks; all others are unknown."""
     from tokenizers import Tokenizer, models, trainers
 
-    tokenizer = _split_as_bert(Tokenizer(models.WordLevel(unk_token="[UNK]")), options.lower)
+    tokenizer = _split_as_bert(Tokenizer(models.WordLevel(unk_token="[UNK]")), _casing(options))
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(**_common(options, specials)))
     return _with_template(tokenizer)
 
@@ -115,12 +127,17 @@ def read_own(path: Path):
     return tokenizer
 
 
-def _read_json(path: Path, lower: bool):
+def _read_json(path: Path, casing: Casing):
     """A tokenizer.json; it says itself whether text is lower-cased."""
     return read_own(path)
 
 
-def _read_wordpiece(path: Path, lower: bool):
+def _read_wordpiece(path: Path, casing: Casing):
+    """A vocab.txt as BERT reads it."""
+    return guarded(lambda: _with_template(word_pieces(path, casing)))
+
+
+def word_pieces(path: Path, casing: Casing, unknown: str = "[UNK]"):
     """A vocab.txt: a WordPiece on each line, its id the line's number."""
     from tokenizers import Tokenizer, models
 
@@ -132,28 +149,47 @@ def _read_wordpiece(path: Path, lower: bool):
         if word in ids:
             raise ValueError(f"line {line_number} repeats {word!r} of line {ids[word] + 1}")
         ids[word] = len(ids)
-    ids.setdefault("[UNK]", len(ids))  # the model itself needs it
-    return guarded(lambda: _with_template(_split_as_bert(Tokenizer(models.WordPiece(ids, unk_token="[UNK]")), lower)))
+    ids.setdefault(unknown, len(ids))  # the model itself needs it
+    return _split_as_bert(Tokenizer(models.WordPiece(ids, unk_token=unknown)), casing)
 
 
-def _read_gpt2(path: Path, lower: bool):
-    """GPT-2's two files: encoder.json has tokens and ids, vocab.bpe a merge on every line but the first."""
+def _read_gpt2(path: Path, casing: Casing):
+    """GPT-2's two files: encoder.json and vocab.bpe, vocab.json and merges.txt in transformers."""
+    files = (
+        ("encoder.json", "vocab.bpe") if path.name in ("encoder.json", "vocab.bpe") else ("vocab.json", "merges.txt")
+    )
+    return guarded(lambda: _byte_pairs(*(path.parent / name for name in files)))
+
+
+def _byte_pairs(vocab: Path, merges: Path):
     from tokenizers import Tokenizer, models
 
-    vocab = check_type(
-        "encoder.json", read_object(path.parent / "encoder.json"), dict[str, Annotated[int, Range(0, MAX_ID)]]
-    )
+    return _split_as_gpt2(Tokenizer(models.BPE(read_vocab(vocab), read_merges(merges))))
+
+
+def read_vocab(path: Path) -> dict[str, int]:
+    """Tokens and their ids, in a file of JSON. Raises ValueError where there is none, or something else."""
+    if not path.exists():
+        raise ValueError(f"{path.name} is missing")
+    return check_type(path.name, read_object(path), dict[str, Annotated[int, Range(0, MAX_ID)]])
+
+
+def read_merges(path: Path) -> list[tuple[str, str]]:
+    """A merge on every line; the first line may be a comment."""
+    if not path.exists():
+        raise ValueError(f"{path.name} is missing")
     merges = []
-    for line_number, line in enumerate(read_text(path.parent / "vocab.bpe").splitlines(), start=1):
+    for line_number, line in enumerate(read_text(path).splitlines(), start=1):
         parts = line.split()
-        if line_number > 1 and line and len(parts) != 2:
-            raise ValueError(f"line {line_number} of vocab.bpe has {len(parts)} parts, and a merge has two")
-        if line_number > 1 and line:
-            merges.append((parts[0], parts[1]))
-    return guarded(lambda: _split_as_gpt2(Tokenizer(models.BPE(vocab, merges))))
+        if (line_number == 1 and line.startswith("#version")) or not parts:
+            continue
+        if len(parts) != 2:
+            raise ValueError(f"line {line_number} of {path.name} has {len(parts)} parts, and a merge has two")
+        merges.append((parts[0], parts[1]))
+    return merges
 
 
-def _read_sentencepiece(path: Path, lower: bool):
+def _read_sentencepiece(path: Path, casing: Casing):
     """A SentencePiece model, which brings its own rules for letter case."""
     return guarded(lambda: sentencepiece_model.read(path))
 
@@ -164,6 +200,8 @@ READERS = {
     "vocab.txt": _read_wordpiece,
     "encoder.json": _read_gpt2,
     "vocab.bpe": _read_gpt2,
+    "vocab.json": _read_gpt2,
+    "merges.txt": _read_gpt2,
     "spiece.model": _read_sentencepiece,
     "sentencepiece.model": _read_sentencepiece,
     "sentencepiece.bpe.model": _read_sentencepiece,
@@ -173,11 +211,17 @@ READERS = {
 }
 
 
-def _split_as_bert(tokenizer, lower: bool):
-    """Sets the rules of BERT: words and single punctuation marks, lower-cased and without accents if `lower`."""
+def _casing(options: schema.Tokenizer) -> Casing:
+    return Casing(options.lower, options.strip_accents)
+
+
+def _split_as_bert(tokenizer, casing: Casing):
+    """Sets the rules of BERT: words and single punctuation marks."""
     from tokenizers import decoders, normalizers, pre_tokenizers
 
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=casing.chinese, strip_accents=casing.strip_accents, lowercase=casing.lower
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer

@@ -1,0 +1,132 @@
+"""Tokenizers of folders without tokenizer.json: ids by hand, and what is refused."""
+
+import json
+
+import pytest
+
+from tfm.config.model import Config
+from train import UserError
+from train.screens.console import Log
+from train.settings import schema
+from train.text import hf_tokenizer, tokenize, tokenizer_classes
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat möchte mochte 東京 東 京 ##s".split()
+PAIRS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "b": 5, "Ġ": 6, "Ġa": 7, "ab": 8, "<mask>": 9}
+
+
+def folder(path, files=(), model_type="bert", **options):
+    """A folder of these files; a text is written as it is, and anything else as JSON."""
+    contents = {"config.json": {"model_type": model_type}, "tokenizer_config.json": options, **dict(files)}
+    for name, content in contents.items():
+        (path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def bert(path, files=(), **options):
+    return folder(path, {"vocab.txt": "\n".join(WORDS) + "\n", **dict(files)}, **options)
+
+
+def ids(path, text):
+    return tokenizer_classes.read(path).encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [5, 8, 10, 11]),
+        ({"do_lower_case": False}, [1, 7, 10, 11]),
+        ({"do_lower_case": False, "strip_accents": True}, [1, 8, 10, 11]),
+        ({"strip_accents": False}, [5, 7, 10, 11]),
+        ({"tokenize_chinese_chars": False}, [5, 8, 9]),
+    ],
+)
+def test_how_bert_prepares_a_text(tmp_path, options, expected):
+    assert ids(bert(tmp_path, **options), "The möchte 東京") == expected
+
+
+def test_special_tokens_are_whole_and_around_texts(tmp_path):
+    tokenizer = tokenizer_classes.read(bert(tmp_path))
+    assert tokenizer.encode("cat [MASK]", "the").tokens == ["[CLS]", "cat", "[MASK]", "[SEP]", "the", "[SEP]"]
+    assert tokenizer.encode("cat", "the").type_ids == [0, 0, 0, 1, 1]
+
+
+def test_tokens_beside_a_vocabulary(tmp_path):
+    options = {"added_tokens_decoder": {"13": {"content": "<new>", "special": False}}, "mask_token": "[M]"}
+    path = bert(tmp_path, {"special_tokens_map.json": {"additional_special_tokens": ["[OWN]"]}}, **options)
+    assert ids(path, "cats<new>[OWN] [M]") == [6, 12, 13, 15, 14], "fields come before tokens without one"
+    (tmp_path / "added_tokens.json").write_text('{"<new>": 13}')
+    assert ids(path, "<new>") == [13], "said twice, and equal"
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "message"),
+    [
+        ({"added_tokens.json": {"<new>": 99}}, {}, "'<new>' is token 99 in the folder's added tokens and 13 in its"),
+        (
+            {"added_tokens.json": {"<new>": 14}},
+            {"added_tokens_decoder": {"13": {"content": "<new>"}}},
+            "'<new>' is 13 in tokenizer_config.json and 14 in added_tokens.json",
+        ),
+        (
+            {"special_tokens_map.json": {"mask_token": "<mask>"}},
+            {"mask_token": "[MASK]"},
+            r"mask_token is '\[MASK\]' in tokenizer_config.json and '<mask>' in special_tokens_map.json",
+        ),
+        ({}, {"cls_token": "<cls>", "sep_token": None, "do_basic_tokenize": False}, "do_basic_tokenize=false"),
+        ({}, {"never_split": ["iPhone"]}, r"never_split=\['iPhone'\] is not supported"),
+        ({}, {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class=BertJapaneseTokenizer is not read"),
+        ({}, {"tokenizer_class": "RobertaTokenizer"}, "nor vocab.json, merges.txt, which RobertaTokenizer reads"),
+        ({}, {"do_lower_case": "yes"}, "do_lower_case='yes' must be true or false"),
+        ({}, {"added_tokens_decoder": {"x": {"content": "a"}}}, "the key 'x', where an id must stand"),
+    ],
+)
+def test_what_is_refused(tmp_path, files, options, message):
+    path = bert(tmp_path, files, **options)
+    with pytest.raises(UserError, match=message):
+        hf_tokenizer.read(path, Config(vocab=128))
+
+
+def test_the_class_of_config_json_counts_and_generic_names_say_nothing(tmp_path):
+    path = bert(tmp_path, {"config.json": {"model_type": "bert", "tokenizer_class": "PhobertTokenizer"}})
+    with pytest.raises(ValueError, match="PhobertTokenizer"):
+        tokenizer_classes.read(path)
+    assert ids(bert(tmp_path, tokenizer_class="PreTrainedTokenizerFast"), "cat") == [6]
+    with pytest.raises(ValueError, match="names no tokenizer_class"):
+        tokenizer_classes.read(bert(tmp_path, model_type="new"))
+
+
+def pairs(path, **options):
+    merges = "#version: 0.2\nĠ a\na b\n"
+    return folder(path, {"vocab.json": PAIRS, "merges.txt": merges}, "roberta", **options)
+
+
+def test_pairs_of_bytes(tmp_path):
+    assert ids(pairs(tmp_path), "ab ab") == [8, 7, 5]
+    tokenizer = tokenizer_classes.read(pairs(tmp_path, add_prefix_space=True))
+    assert tokenizer.encode("ab", "a").tokens == ["<s>", "Ġa", "b", "</s>", "</s>", "Ġa", "</s>"]
+    assert tokenizer.encode("a <mask> a", add_special_tokens=False).ids == [7, 9, 7], "the mask takes its space"
+    options = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "bos_token": "</s>", "unk_token": "<unk>"}
+    assert tokenizer_classes.read(pairs(tmp_path, **options)).encode("a", "b").ids == [2, 4, 2, 5]
+
+
+def test_a_folder_as_path_is_read_as_its_files_say(tmp_path):
+    options = schema.Tokenizer(path=str(bert(tmp_path, strip_accents=False, additional_special_tokens=["[OWN]"])))
+    tokenizer = tokenize.load(options, [], Log(quiet=True))
+    assert tokenizer.encode("The möchte[OWN]", add_special_tokens=False).ids == [5, 7, 13]
+    bert(tmp_path, tokenizer_class="PhobertTokenizer")
+    with pytest.raises(UserError, match=f"--tokenizer.path={tmp_path} cannot be read .* tokenizer_class=PhobertTok"):
+        tokenize.load(options, [], Log(quiet=True))
+
+
+def test_two_files_that_contradict_each_other(tmp_path):
+    """tokenizer.json has the tokens of the other files too, and prepares texts as they say."""
+    tokenizer = tokenizer_classes.read(bert(tmp_path))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    model = Config(vocab=128)
+    bert(tmp_path, additional_special_tokens=["[OWN]"], do_lower_case=True)
+    assert hf_tokenizer.read(tmp_path, model).encode("[OWN]", add_special_tokens=False).ids == [13]
+    bert(tmp_path, strip_accents=True)
+    hf_tokenizer.read(tmp_path, model)  # as lower-casing does
+    bert(tmp_path, strip_accents=False)
+    with pytest.raises(UserError, match="strip_accents is false in tokenizer_config.json and true in tokenizer.json"):
+        hf_tokenizer.read(tmp_path, model)

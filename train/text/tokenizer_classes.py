@@ -1,0 +1,259 @@
+"""The tokenizer classes of transformers whose files are read without tokenizer.json, each with its layout.
+
+Defaults are those of transformers 4, with which such folders were made: a mask of RoBERTa takes the space before it,
+and Llama puts <s> before a text. transformers 5 has dropped both where no file says so.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from train.text import tokenizer_files, vocabulary_files
+from train.text.tokenizer_files import TokenizerFiles
+from train.text.tokenizer_kinds import guarded
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken, Tokenizer
+    from tokenizers.processors import TemplateProcessing
+
+
+class TokenizerClass(NamedTuple):
+    """How a class reads its files.
+
+    files: that a folder must have
+    build: the folder, its special tokens -> a tokenizer without special tokens
+    special: the default special tokens by their field
+    template: what stands around a text, and around a pair; None: bos_token and eos_token, as add_bos_token and
+        add_eos_token say
+    spaced: fields whose token takes the space before it, if no file says otherwise
+    adds_bos: the default of add_bos_token
+    """
+
+    files: tuple[str, ...]
+    build: "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer]"
+    special: Mapping[str, str]
+    template: tuple[str, str] | None = None
+    spaced: tuple[str, ...] = ()
+    adds_bos: bool = False
+
+
+_PAIRS = ("vocab.json", "merges.txt")
+_BRACKETS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+_ANGLES = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "cls_token": "<s>",
+    "mask_token": "<mask>",
+}
+_END = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+_TYPED = ("{cls_token} $A {sep_token}", "{cls_token} $A {sep_token} $B:1 {sep_token}:1")
+_TWICE = ("{cls_token} $A {sep_token}", "{cls_token} $A {sep_token} {sep_token} $B {sep_token}")
+_FINAL = ("$A {eos_token}", "$A {eos_token} $B {eos_token}")
+_MASK = ("mask_token",)
+
+_BERT = TokenizerClass(("vocab.txt",), vocabulary_files.bert, _BRACKETS, _TYPED)
+_ROBERTA = TokenizerClass(_PAIRS, vocabulary_files.gpt2, _ANGLES, _TWICE, _MASK)
+_ALBERT = {**_BRACKETS, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk>", "pad_token": "<pad>"}
+_BOS_EOS = ("{bos_token} $A {eos_token}", "{bos_token} $A {eos_token} {eos_token} $B {eos_token}")
+
+
+def _fairseq(template: tuple[str, str], *languages: str) -> TokenizerClass:
+    name = "sentencepiece.bpe.model"
+    build = vocabulary_files.sentencepiece(
+        name, vocabulary_files.fairseq(*languages), splits_spaces=len(languages) < 50
+    )
+    return TokenizerClass((name,), build, _ANGLES, template, _MASK)
+
+
+CLASSES: Mapping[str, TokenizerClass] = {
+    **dict.fromkeys(
+        """BertTokenizer ConvBertTokenizer DistilBertTokenizer DPRContextEncoderTokenizer
+        DPRQuestionEncoderTokenizer DPRReaderTokenizer ElectraTokenizer LayoutLMTokenizer LxmertTokenizer
+        MobileBertTokenizer RealmTokenizer RetriBertTokenizer SqueezeBertTokenizer""".split(),
+        _BERT,
+    ),
+    "MPNetTokenizer": TokenizerClass(
+        ("vocab.txt",), vocabulary_files.bert, {**_ANGLES, "unk_token": "[UNK]"}, _TWICE, _MASK
+    ),
+    "GPT2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.gpt2, _END),
+    **dict.fromkeys(("RobertaTokenizer", "BartTokenizer", "LEDTokenizer", "LongformerTokenizer"), _ROBERTA),
+    "DebertaTokenizer": TokenizerClass(
+        _PAIRS, vocabulary_files.gpt2, {**_BRACKETS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, _TYPED, _MASK
+    ),
+    "Qwen2Tokenizer": TokenizerClass(
+        _PAIRS, vocabulary_files.qwen2, dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")
+    ),
+    "CLIPTokenizer": TokenizerClass(
+        _PAIRS,
+        vocabulary_files.clip,
+        {**_END, "bos_token": "<|startoftext|>", "pad_token": "<|endoftext|>"},
+        _BOS_EOS,
+    ),
+    "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, {"unk_token": "<unk>"}),
+    "T5Tokenizer": TokenizerClass(
+        ("spiece.model",),
+        vocabulary_files.sentencepiece("spiece.model", vocabulary_files.t5),
+        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+        _FINAL,
+    ),
+    **dict.fromkeys(
+        ("AlbertTokenizer", "FNetTokenizer"),
+        TokenizerClass(("spiece.model",), vocabulary_files.albert, _ALBERT, _TYPED, _MASK),
+    ),
+    "BigBirdTokenizer": TokenizerClass(
+        ("spiece.model",),
+        vocabulary_files.sentencepiece("spiece.model", vocabulary_files.as_they_are, splits_spaces=False),
+        {**_ALBERT, "bos_token": "<s>", "eos_token": "</s>"},
+        _TYPED,
+        _MASK,
+    ),
+    "DebertaV2Tokenizer": TokenizerClass(
+        ("spm.model",), vocabulary_files.deberta_v2, {**_BRACKETS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, _TYPED
+    ),
+    "XLMRobertaTokenizer": _fairseq(_TWICE),
+    "CamembertTokenizer": TokenizerClass(
+        ("sentencepiece.bpe.model",),
+        vocabulary_files.sentencepiece("sentencepiece.bpe.model", vocabulary_files.camembert),
+        _ANGLES,
+        _TWICE,
+        _MASK,
+    ),
+    "MBartTokenizer": _fairseq(("$A {eos_token} {src_lang}", "$A $B {eos_token} {src_lang}"), *vocabulary_files.MBART),
+    "MBart50Tokenizer": _fairseq(
+        ("{src_lang} $A {eos_token}", "{src_lang} $A $B {eos_token}"),
+        *vocabulary_files.MBART,
+        *vocabulary_files.MBART_50,
+    ),
+    "LlamaTokenizer": TokenizerClass(
+        ("tokenizer.model",),
+        vocabulary_files.llama,
+        {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+        adds_bos=True,
+    ),
+}
+
+# The class of a model whose folder names none, by model_type.
+OF_MODEL = {
+    "albert": "AlbertTokenizer",
+    "bart": "BartTokenizer",
+    "bert": "BertTokenizer",
+    "big_bird": "BigBirdTokenizer",
+    "camembert": "CamembertTokenizer",
+    "clip": "CLIPTokenizer",
+    "clip_text_model": "CLIPTokenizer",
+    "deberta": "DebertaTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "fnet": "FNetTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "gpt_neo": "GPT2Tokenizer",
+    "led": "LEDTokenizer",
+    "llama": "LlamaTokenizer",
+    "longformer": "LongformerTokenizer",
+    "longt5": "T5Tokenizer",
+    "mbart": "MBartTokenizer",
+    "mistral": "LlamaTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "mt5": "T5Tokenizer",
+    "openai-gpt": "OpenAIGPTTokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+    "roberta": "RobertaTokenizer",
+    "t5": "T5Tokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+}
+# Names that say nothing of the files.
+_GENERIC = ("", "PreTrainedTokenizer", "TokenizersBackend")
+_REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+
+
+def read(folder: Path) -> "Tokenizer":
+    """The tokenizer of a folder without tokenizer.json. Raises ValueError where it is of another class, or damaged."""
+    files = tokenizer_files.read(folder)
+    name = OF_MODEL.get(files.model_type, "") if files.class_name in _GENERIC else files.class_name
+    if not name:
+        raise ValueError(
+            f"it has no tokenizer.json, and tokenizer_config.json names no tokenizer_class; where transformers is "
+            f"installed, make tokenizer.json with {_REMEDY}"
+        )
+    if name not in CLASSES:
+        raise ValueError(
+            f"its tokenizer_class={name} is not read, as it cuts words by other rules; if that class has a fast form, "
+            f"{_REMEDY} in transformers writes tokenizer.json, which is read"
+        )
+    rules = CLASSES[name]
+    missing = [file for file in rules.files if not (folder / file).exists()]
+    if missing:
+        raise ValueError(f"it has neither tokenizer.json nor {', '.join(missing)}, which {name} reads; copy it there")
+    return guarded(lambda: _with_special(rules, files))
+
+
+def _with_special(rules: TokenizerClass, files: TokenizerFiles) -> "Tokenizer":
+    """The tokenizer with its special tokens, and with what it puts around texts."""
+    names = {field: files.name(field, default) for field, default in rules.special.items()}
+    names |= {field: token.content for field, token in files.special.items()}
+    tokenizer = rules.build(files, names)
+    add_tokens(tokenizer, files, _named(tokenizer, rules, files))
+    tokenizer.post_processor = _post_processor(tokenizer, rules, files, names)
+    return tokenizer
+
+
+def _named(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles) -> "Iterator[AddedToken]":
+    """The special tokens with a field. A default one that the vocabulary lacks is left out: no model has its vector."""
+    from tokenizers import AddedToken
+
+    for field in tokenizer_files.SPECIAL:
+        token = files.special.get(field)
+        spaced = field in rules.spaced and field not in files.flagged
+        if token is None and tokenizer.token_to_id(rules.special.get(field, "")) is not None:
+            token = AddedToken(rules.special[field], normalized=False, special=True)
+        if token is not None:
+            yield AddedToken(token.content, lstrip=True, normalized=False, special=True) if spaced else token
+
+
+def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[AddedToken]" = ()) -> None:
+    """Adds the tokens beside the vocabulary. Raises ValueError where one gets another id than the folder gives it."""
+    for number, token in sorted(files.numbered.items()):
+        tokenizer.add_tokens([token])
+        if tokenizer.token_to_id(token.content) != number:
+            raise ValueError(
+                f"{token.content!r} is token {number} in the folder's added tokens and "
+                f"{tokenizer.token_to_id(token.content)} in its vocabulary; make them equal"
+            )
+    for token in (*named, *files.extra):
+        tokenizer.add_tokens([token])
+
+
+def _post_processor(
+    tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles, names: Mapping[str, str]
+) -> "TemplateProcessing":
+    """What the class puts around a text and a pair of texts."""
+    from tokenizers import processors
+
+    if rules.template is None:
+        begin = "{bos_token}" if files.option("add_bos_token", rules.adds_bos) and "bos_token" in names else ""
+        end = "{eos_token}" if files.option("add_eos_token", False) and "eos_token" in names else ""
+        single = f"{begin} $A {end}".split()
+        second = [f"{part}:1" for part in f"{begin} $B {end}".split()]
+        templates = [single, [*single, *second]]
+    else:
+        templates = [template.split() for template in rules.template]
+    fields = {**names, "src_lang": files.text("src_lang", "en_XX")}
+    single, pair = ([part.format(**fields) for part in template] for template in templates)
+    ids = {name: tokenizer.token_to_id(name) for name in fields.values()}
+    used = {part.removesuffix(":1") for part in (*single, *pair)} & ids.keys()
+    if missing := sorted(name for name in used if ids[name] is None):
+        raise ValueError(f"its vocabulary has no {', '.join(missing)}, which stand around texts; correct the names")
+    return processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(name, ids[name]) for name in sorted(used)]
+    )

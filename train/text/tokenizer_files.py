@@ -1,0 +1,161 @@
+"""What a Hugging Face folder says of its tokenizer beside the vocabulary.
+
+tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json are read once. Where two of them say
+the same thing in two ways, nothing is taken: the error names both.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from tfm.options.choices import Range, check_object, check_type
+from tfm.options.json_text import read_object
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+
+# The fields of special tokens, in the order in which transformers adds them to a vocabulary.
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+_CONFIG, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_Id = Annotated[int, Range(0, 1 << 24)]
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+
+
+class TokenizerFiles(NamedTuple):
+    """A folder and what it says.
+
+    class_name: the tokenizer's class in transformers, without "Fast"; "" where no file names one
+    model_type: of config.json
+    options: the fields of tokenizer_config.json
+    special: special tokens by their field, such as mask_token
+    flagged: the fields that say how their token takes the spaces around it
+    numbered: tokens beside the vocabulary, by the id that the folder gives them
+    extra: special tokens without a field
+    """
+
+    folder: Path
+    class_name: str
+    model_type: str
+    options: Mapping[str, object]
+    special: "Mapping[str, AddedToken]"
+    flagged: frozenset[str]
+    numbered: "Mapping[int, AddedToken]"
+    extra: "list[AddedToken]"
+
+    def option(self, name: str, default: bool) -> bool:
+        """A field that is true or false."""
+        value = check_object(f"{self.folder / _CONFIG}: ", self.options, {name: bool | None}).get(name)
+        return default if value is None else value
+
+    def optional(self, name: str) -> bool | None:
+        """A field that is true, false or null."""
+        return check_object(f"{self.folder / _CONFIG}: ", self.options, {name: bool | None}).get(name)
+
+    def text(self, name: str, default: str) -> str:
+        """A field of text."""
+        value = check_object(f"{self.folder / _CONFIG}: ", self.options, {name: str | None}).get(name)
+        return default if value is None else value
+
+    def count(self, name: str, default: int) -> int:
+        """A field that is a number of tokens."""
+        value = check_object(f"{self.folder / _CONFIG}: ", self.options, {name: _Id | None}).get(name)
+        return default if value is None else value
+
+    def words(self, name: str) -> list[str]:
+        """A field that is a list of texts."""
+        return check_object(f"{self.folder / _CONFIG}: ", self.options, {name: list[str] | None}).get(name) or []
+
+    def name(self, field: str, default: str) -> str:
+        """The special token of a field."""
+        return self.special[field].content if field in self.special else default
+
+
+def read(folder: Path) -> TokenizerFiles:
+    """Reads the files that exist. Raises ValueError where one is damaged or two contradict each other."""
+    options, special_map, model = (_object(folder / name) for name in (_CONFIG, _MAP, "config.json"))
+    special = _special(folder, options, special_map)
+    names = {token.content for token in special.values()}
+    extra = [token for source in (options, special_map) for token in _extra(folder, source)]
+    names |= {token.content for token in extra}
+    flagged = frozenset(
+        field for source in (options, special_map) for field in SPECIAL if isinstance(source.get(field), dict)
+    )
+    numbered = _numbered(folder, options, names)
+    model_type = check_object(f"{folder / 'config.json'}: ", model, {"model_type": str | None}).get("model_type") or ""
+    class_name = _class_name(folder, options, model)
+    return TokenizerFiles(folder, class_name, model_type, options, special, flagged, numbered, extra)
+
+
+def _object(path: Path) -> dict[str, object]:
+    return read_object(path) if path.exists() else {}
+
+
+def _class_name(folder: Path, options: Mapping[str, object], model: Mapping[str, object]) -> str:
+    """tokenizer_class of tokenizer_config.json, else that of config.json."""
+    for source, name in ((options, _CONFIG), (model, "config.json")):
+        value = check_object(f"{folder / name}: ", source, {"tokenizer_class": str | None}).get("tokenizer_class")
+        if value:
+            return value.removesuffix("Fast")
+    return ""
+
+
+def _special(folder: Path, options: Mapping[str, object], special_map: Mapping[str, object]) -> "dict[str, AddedToken]":
+    """The special tokens of both files, by their fields."""
+    tokens: dict[str, AddedToken] = {}
+    for field in SPECIAL:
+        values = [_added(folder, field, source[field]) for source in (options, special_map) if source.get(field)]
+        if len({token.content for token in values}) > 1:
+            raise ValueError(
+                f"{field} is {values[0].content!r} in {_CONFIG} and {values[1].content!r} in {_MAP}; make them equal"
+            )
+        if values:
+            tokens[field] = values[-1]
+    return tokens
+
+
+def _extra(folder: Path, source: Mapping[str, object]) -> "Iterator[AddedToken]":
+    """Special tokens without a field, of either file: a list, or an object of names and tokens."""
+    for field in ("additional_special_tokens", "extra_special_tokens"):
+        values = source.get(field) or []
+        if not isinstance(values, list | dict):
+            raise ValueError(f"{field}={values!r} must be a list")
+        for value in values.values() if isinstance(values, dict) else values:
+            yield _added(folder, field, value)
+
+
+def _numbered(folder: Path, options: Mapping[str, object], special: set[str]) -> "dict[int, AddedToken]":
+    """The tokens of added_tokens_decoder and of added_tokens.json."""
+    from tokenizers import AddedToken
+
+    where = f"{folder / _CONFIG}: added_tokens_decoder"
+    tokens: dict[int, AddedToken] = {}
+    for key, value in check_type(where, options.get("added_tokens_decoder") or {}, dict[str, dict]).items():
+        if not key.isdecimal():
+            raise ValueError(f"{where} has the key {key!r}, where an id must stand")
+        tokens[int(key)] = _added(folder, f"added_tokens_decoder.{key}", value)
+    ids = {token.content: number for number, token in tokens.items()}
+    for text, number in check_type(_ADDED, _object(folder / _ADDED), dict[str, _Id]).items():
+        if ids.setdefault(text, number) != number:
+            raise ValueError(f"token {text!r} is {ids[text]} in {_CONFIG} and {number} in {_ADDED}; make them equal")
+        is_special = text in special
+        tokens.setdefault(number, AddedToken(text, normalized=not is_special, special=is_special))
+        if tokens[number].content != text:
+            raise ValueError(f"id {number} is {tokens[number].content!r} and {text!r} in {_ADDED}; remove one")
+    return tokens
+
+
+def _added(folder: Path, field: str, value: object) -> "AddedToken":
+    """A token that a file gives as its text, or as an object with its flags."""
+    from tokenizers import AddedToken
+
+    if isinstance(value, str):
+        return AddedToken(value, normalized=False, special=True)
+    flags = dict.fromkeys(_FLAGS, bool | None)
+    fields = check_object(f"{folder}: {field}.", check_type(field, value, dict), {"content": str | None, **flags})
+    content = fields.get("content")
+    if not content:
+        raise ValueError(f"{field}={value!r} has no content")
+    given = {name: fields[name] for name in _FLAGS if fields.get(name) is not None}
+    is_special = given.pop("special", not field.startswith("added_tokens_decoder"))
+    return AddedToken(content, special=is_special, **{"normalized": not is_special} | given)

@@ -1,0 +1,231 @@
+"""Tokenizers made of the files that transformers calls slow: vocab.txt, vocab.json with merges.txt, SentencePiece.
+
+Each function reads one layout of files: a folder and the names of its special tokens -> a `tokenizers.Tokenizer`
+without them. `tokenizer_classes` says which class has which layout.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from train.text import sentencepiece_model
+from train.text.sentencepiece_model import BYTE, CONTROL, SPACE, UNKNOWN, UNUSED, Piece
+from train.text.tokenizer_files import TokenizerFiles
+from train.text.tokenizer_kinds import Casing, read_merges, read_vocab, word_pieces
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# The special tokens of a tokenizer, by their field.
+Names = Mapping[str, str]
+# The pieces of a SentencePiece model -> those of the tokenizer, in the order of their ids.
+Layout = Callable[[list[Piece], Names, TokenizerFiles], list[Piece]]
+
+# Where CLIP (Radford et al. 2021) and Qwen2 cut a text.
+_CLIP = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# The languages of mBART (Liu et al. 2020) in the order of their ids, and those that mBART-50 has after them.
+MBART = """ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP
+    nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN""".split()
+MBART_50 = """af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE
+    sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI""".split()
+
+
+def bert(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """vocab.txt, by BERT's rules. Raises ValueError for what slow and fast tokenizers read in two ways."""
+    if not files.option("do_basic_tokenize", True):
+        raise ValueError("do_basic_tokenize=false is not supported; set it to true if texts are words and punctuation")
+    if never := [word for word in files.words("never_split") if word not in names.values()]:
+        raise ValueError(f"never_split={never} is not supported; give these words as additional_special_tokens")
+    casing = Casing(
+        files.option("do_lower_case", True),
+        files.optional("strip_accents"),
+        files.option("tokenize_chinese_chars", True),
+    )
+    return word_pieces(files.folder / "vocab.txt", casing, names["unk_token"])
+
+
+def gpt2(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """vocab.json and merges.txt: pairs of bytes, words with the space before them."""
+    from tokenizers import decoders, pre_tokenizers
+
+    tokenizer = _pairs(files.folder)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=files.option("add_prefix_space", False))
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def qwen2(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """As GPT-2, of composed letters and with single digits."""
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+
+    tokenizer = _pairs(files.folder)
+    tokenizer.normalizer = normalizers.NFC()
+    prefix = files.option("add_prefix_space", False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_QWEN2), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def clip(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """vocab.json and merges.txt: pairs of bytes of lower-cased words, which end in </w>."""
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+
+    tokenizer = _pairs(files.folder, end_of_word_suffix="</w>", unk_token=names["unk_token"])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_CLIP), "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    ends = [decoders.Replace(Regex(r"</w>\z"), ""), decoders.Replace("</w>", " ")]
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), *ends])
+    return tokenizer
+
+
+def openai_gpt(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """vocab.json and merges.txt: pairs of letters of BERT's words, which end in </w> (Radford et al. 2018)."""
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
+    tokenizer = _pairs(files.folder, end_of_word_suffix="</w>", unk_token=names["unk_token"])
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    return tokenizer
+
+
+def sentencepiece(
+    file_name: str, layout: Layout, splits_spaces: bool = True
+) -> Callable[[TokenizerFiles, Names], "Tokenizer"]:
+    """The reader of a SentencePiece model whose pieces have the ids of the layout.
+
+    splits_spaces: whether every kind of space ends a word, also those that the model would keep
+    """
+
+    def build(files: TokenizerFiles, names: Names) -> "Tokenizer":
+        from tokenizers import Regex, normalizers
+
+        model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
+        tokenizer = sentencepiece_model.convert(model._replace(pieces=layout(model.pieces, names, files)))
+        if splits_spaces:
+            spaces = normalizers.Replace(Regex(r"\s+"), " ")
+            tokenizer.normalizer = normalizers.Sequence([spaces, tokenizer.normalizer])
+        return tokenizer
+
+    return build
+
+
+def llama(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """tokenizer.model; with legacy=false the start of a text gets a space, and what follows a special token none.
+
+    Raises ValueError for a model without bytes: transformers 4 reads unknown characters as <unk>, and 5 drops them.
+    """
+    from tokenizers import pre_tokenizers
+
+    model = sentencepiece_model.parse((files.folder / "tokenizer.model").read_bytes())
+    if not model.texts(BYTE):
+        raise ValueError("tokenizer.model has no tokens of bytes, as those of Llama have; give tokenizer.json instead")
+    spaced = model._replace(add_dummy_prefix=model.add_dummy_prefix and files.option("add_prefix_space", True))
+    tokenizer = sentencepiece_model.convert(spaced)
+    if spaced.add_dummy_prefix and not files.option("legacy", True):
+        plain = sentencepiece_model.convert(spaced._replace(add_dummy_prefix=False))
+        steps = [pre_tokenizers.Metaspace(SPACE, "first", split=False), plain.pre_tokenizer]
+        tokenizer.normalizer = plain.normalizer
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step for step in steps if step])
+    return tokenizer
+
+
+def albert(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """spiece.model, after quotation marks, accents and letter case."""
+    from tokenizers import normalizers
+
+    tokenizer = sentencepiece("spiece.model", as_they_are)(files, names)
+    steps: list = [normalizers.Replace(mark, '"') for mark in ("``", "''")]
+    if not files.option("keep_accents", False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if files.option("do_lower_case", True):
+        steps.append(normalizers.Lowercase())
+    tokenizer.normalizer = normalizers.Sequence([*steps, tokenizer.normalizer])
+    return tokenizer
+
+
+def deberta_v2(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """spm.model, cut at punctuation marks if split_by_punct says so."""
+    from tokenizers import normalizers, pre_tokenizers
+
+    tokenizer = sentencepiece("spm.model", as_they_are, splits_spaces=False)(files, names)
+    if files.option("do_lower_case", False):
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), tokenizer.normalizer])
+    if files.option("split_by_punct", False):
+        steps = filter(None, [pre_tokenizers.Punctuation("isolated"), tokenizer.pre_tokenizer])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
+    return tokenizer
+
+
+def as_they_are(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
+    """The ids of the model."""
+    return pieces
+
+
+def t5(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
+    """Sentinels after the pieces, the last one first (Raffel et al. 2020)."""
+    count = files.count("extra_ids", 100)
+    return [*pieces, *_control(f"<extra_id_{index}>" for index in reversed(range(count)))]
+
+
+def fairseq(*languages: str) -> Layout:
+    """fairseq's four special tokens in place of SentencePiece's three; languages and the mask after the pieces."""
+
+    def layout(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
+        first = _fairseq_first(names)
+        return [*first, *_after_specials(pieces), *_control(languages), _mask(names)]
+
+    return layout
+
+
+def camembert(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
+    """fairseq's special tokens before all pieces but the unknown one."""
+    _after_specials(pieces)
+    unused, pad, unused_end, unknown = ("<s>NOTUSED", names["pad_token"], "</s>NOTUSED", names["unk_token"])
+    first = [*_control([unused, pad, unused_end]), Piece(unknown, 0.0, UNKNOWN), *_control(["<unk>NOTUSED"])]
+    return [*first, *pieces[1:], _mask(names)]
+
+
+def _fairseq_first(names: Names) -> list[Piece]:
+    begin, pad, end = _control(names[field] for field in ("bos_token", "pad_token", "eos_token"))
+    return [begin, pad, end, Piece(names["unk_token"], 0.0, UNKNOWN)]
+
+
+def _after_specials(pieces: list[Piece]) -> list[Piece]:
+    """The pieces after the three special ones. Raises ValueError where others come first."""
+    if [piece.kind for piece in pieces[:3]] != [UNKNOWN, CONTROL, CONTROL]:
+        names = ", ".join(piece.text for piece in pieces[:3])
+        raise ValueError(f"its first pieces are {names}, not <unk>, <s>, </s>: their ids are unknown")
+    return pieces[3:]
+
+
+def _control(texts: Iterable[str]) -> list[Piece]:
+    return [Piece(text, 0.0, CONTROL) for text in texts]
+
+
+def _mask(names: Names) -> Piece:
+    """The mask, which is added with its spaces later."""
+    return Piece(names["mask_token"], 0.0, UNUSED)
+
+
+def _pairs(folder: Path, **options: str) -> "Tokenizer":
+    from tokenizers import Tokenizer, models
+
+    vocab, merges = read_vocab(folder / "vocab.json"), read_merges(folder / "merges.txt")
+    return Tokenizer(models.BPE(vocab, merges, **options))
