@@ -141,37 +141,8 @@ CLASSES: Mapping[str, TokenizerClass] = {
     ),
 }
 
-# The class of a model whose folder names none, by model_type.
-OF_MODEL = {
-    "albert": "AlbertTokenizer",
-    "bart": "BartTokenizer",
-    "bert": "BertTokenizer",
-    "big_bird": "BigBirdTokenizer",
-    "camembert": "CamembertTokenizer",
-    "clip": "CLIPTokenizer",
-    "clip_text_model": "CLIPTokenizer",
-    "deberta": "DebertaTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "fnet": "FNetTokenizer",
-    "gpt2": "GPT2Tokenizer",
-    "gpt_neo": "GPT2Tokenizer",
-    "led": "LEDTokenizer",
-    "llama": "LlamaTokenizer",
-    "longformer": "LongformerTokenizer",
-    "longt5": "T5Tokenizer",
-    "mbart": "MBartTokenizer",
-    "mistral": "LlamaTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "mt5": "T5Tokenizer",
-    "openai-gpt": "OpenAIGPTTokenizer",
-    "qwen2": "Qwen2Tokenizer",
-    "qwen3": "Qwen2Tokenizer",
-    "roberta": "RobertaTokenizer",
-    "t5": "T5Tokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-}
+# The models that have the tokenizer of another, by model_type.
+_AS = {"clip_text_model": "clip", "gpt_neo": "gpt2", "longt5": "t5", "mistral": "llama", "mt5": "t5", "qwen3": "qwen2"}
 # Names that say nothing of the files.
 _GENERIC = ("", "PreTrainedTokenizer", "TokenizersBackend")
 _REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
@@ -180,7 +151,7 @@ _REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 def read(folder: Path) -> "Tokenizer":
     """The tokenizer of a folder without tokenizer.json. Raises ValueError where it is of another class, or damaged."""
     files = tokenizer_files.read(folder)
-    name = OF_MODEL.get(files.model_type, "") if files.class_name in _GENERIC else files.class_name
+    name = _of_model(files.model_type) if files.class_name in _GENERIC else files.class_name
     if not name:
         raise ValueError(
             f"it has no tokenizer.json, and tokenizer_config.json names no tokenizer_class; where transformers is "
@@ -196,6 +167,12 @@ def read(folder: Path) -> "Tokenizer":
     if missing:
         raise ValueError(f"it has neither tokenizer.json nor {', '.join(missing)}, which {name} reads; copy it there")
     return guarded(lambda: _with_special(rules, files))
+
+
+def _of_model(model_type: str) -> str:
+    """The class that is named like the model; "" where none is."""
+    word = _AS.get(model_type, model_type).replace("-", "").replace("_", "")
+    return next((name for name in CLASSES if name.lower() == f"{word}tokenizer"), "")
 
 
 def _with_special(rules: TokenizerClass, files: TokenizerFiles) -> "Tokenizer":
