@@ -134,6 +134,11 @@ def columns(names, *values):
     return [dict(zip(names, row, strict=True)) for row in values]
 
 
+def test_whole_numbers_are_one_class():
+    """As tables with empty cells turn 0 and 1 into 0.0 and 1.0."""
+    assert Labels.of("single", rows(0, 1, 0.0, 1.0, "0", "1", 2.5, True), ["label"]).names == ["0", "1", "2.5", "true"]
+
+
 def test_columns_are_classes_by_their_names():
     labels = Labels("multi", ["b", "a"])
     assert labels.encode(columns("ab", (1, 0), (0, 1)), ["a", "b"]).tolist() == [[0, 1], [1, 0]]

@@ -301,3 +301,109 @@ def test_folds_that_cannot_be(tmp_path):
     with pytest.raises(UserError, match=r"--data.folds=2 holds out rows of --data, and --eval-data=.* names others"):
         sources.load(Data(source=path, eval=path, folds=2), columns, None)
     assert len(sources.load(Data(source=path, eval=path, folds=2), columns, None, valid_only=True)[1]) == 2
+
+
+# Line ends, and what does not end a line
+
+
+ODD = "\u2029 \u2028 \u0085 \x0b \x0c \x1c"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("last", [True, False])
+def test_only_feeds_and_returns_end_a_line(tmp_path, end, last):
+    """The lines to train on are those to predict for; an empty one is said, or answered."""
+    path, said = tmp_path / "a.txt", []
+    path.write_bytes(end.join(["one", f"two{ODD}two", "", "three", *([""] * last)]).encode())
+    rows = sources.read(str(path), Data(split="line"), TEXT, of_python, said.append)
+    assert [row["text"] for row in rows] == ["one", f"two{ODD}two", "three"]
+    assert said == [f"1 of 4 rows of {path} have no text, and are left out"]
+    assert files.read_lines(path) == ["one", f"two{ODD}two", "", "three"]
+    (tmp_path / "a.csv").write_bytes(end.join(["text,label", f'"x{ODD}",a', "y,b"]).encode())
+    assert [row["text"] for row in table(tmp_path / "a.csv")] == [f"x{ODD}", "y"]
+    (tmp_path / "a.jsonl").write_bytes(
+        end.join([json.dumps({"text": f"x{ODD}"}, ensure_ascii=False), '{"text": "y"}']).encode()
+    )
+    assert read(tmp_path / "a.jsonl") == [f"x{ODD}", "y"]
+
+
+@pytest.mark.parametrize("name", ["train[1].txt", "train (1).txt", "what?.txt", "[ab]*.txt"])
+def test_a_name_with_the_signs_of_a_glob_is_a_file(tmp_path, name):
+    (tmp_path / name).write_text("here")
+    (tmp_path / "train1.txt").write_text("not here")
+    assert read(tmp_path / name) == ["here"]
+
+
+def test_cells_of_any_length(tmp_path):
+    long = "the cat sat " * 12_000
+    (tmp_path / "a.csv").write_text(f'text,label\n"{long}",a\nshort,b\n')
+    (tmp_path / "a.tsv").write_text(f"text\tlabel\n{long}\ta\nshort\tb\n")
+    for name in ("a.csv", "a.tsv"):
+        assert [row["text"] for row in table(tmp_path / name)] == [long, "short"]
+
+
+def test_two_columns_of_one_name(tmp_path):
+    (tmp_path / "a.csv").write_text("text,text,label\na,b,c\n")
+    with pytest.raises(UserError, match=r"a.csv has 2 columns with the name 'text'; rename the others"):
+        table(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text(",text,label,\n0,b,c,\n")
+    assert table(tmp_path / "a.csv") == [{"text": "b", "label": "c"}], "columns without names may be several"
+
+
+def test_rows_without_a_text_are_counted(tmp_path):
+    """Rows of empty cells at the end, as spreadsheets leave them, too."""
+    said = []
+    (tmp_path / "a.csv").write_text("text,label\na,x\n,x\nb,y\n,\n,\n\n")
+    rows = sources.read(str(tmp_path / "a.csv"), Data(), files.Columns.of(Data(), True), of_python, said.append)
+    assert [row["text"] for row in rows] == ["a", "b"]
+    assert said == [f"3 of 5 rows of {tmp_path / 'a.csv'} have no text, and are left out"]
+
+
+def test_members_of_a_gz(tmp_path):
+    members = [gzip.compress(part) for part in (b"one\n", b"", b"two\n")]
+    (tmp_path / "a.txt.gz").write_bytes(b"".join(members))
+    assert read(tmp_path / "a.txt.gz", split="line") == ["one", "two"]
+
+
+# Holding out
+
+
+def characters(texts):
+    return sum(map(len, texts))
+
+
+def book(name, words):
+    return "".join(f"{name} {n}\n" for n in range(words))
+
+
+@pytest.mark.parametrize("sizes", [(900, 900, 900, 20_000), (5000,) * 4, (5000, 5000), (20, 20_000), (300, 9000, 9000)])
+@pytest.mark.parametrize("draw", range(4))
+def test_a_tenth_of_the_text_is_held_out(sizes, draw):
+    """Not of the files; a document that is cut is cut before a line."""
+    books = [book(f"{draw}-{n}", words) for n, words in enumerate(sizes)]
+    train, valid = train_valid_split(books)
+    assert 0.05 <= characters(valid) / characters(books) <= 0.2
+    assert characters(train) + characters(valid) == characters(books)
+    for text in (*train, *valid):
+        assert text.endswith("\n")
+        assert text in books or sum(part.startswith(text) or part.endswith(text) for part in books) == 1
+    assert train_valid_split(books) == (train, valid)
+
+
+def test_equal_documents_are_cut_alike():
+    books = [book("a", 4000), book("b", 4000)] * 2
+    train, valid = train_valid_split(books)
+    assert len(valid) == 2
+    assert valid[0] == valid[1]
+    assert not any(valid[0] in text for text in train)
+
+
+def test_a_tenth_of_few_rows():
+    """Rows with labels are never cut, and some are held out; equal texts stay together."""
+    columns = files.Columns(("text",), ("label",))
+    for draw in range(20):
+        rows = [{"text": f"{draw} {n // 2}\nb", "label": n} for n in range(40)]
+        train, valid = sources.train_valid_split(rows, columns)
+        assert 2 <= len(valid) <= 8
+        assert len(train) + len(valid) == 40
+        assert not {row["text"] for row in train} & {row["text"] for row in valid}

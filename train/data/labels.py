@@ -190,13 +190,16 @@ def class_weights(choice: str, labels: np.ndarray, names: Sequence[str]) -> np.n
 def _names(kind: str, label: object) -> list[str]:
     """The classes in a cell: one, or a list, or several joined by commas."""
     if kind == "single":
-        return [_name(label)]
+        return [class_name(label)]
     cells = label if isinstance(label, list) else str(label).split(",")
-    return [name for cell in cells if (name := _name(cell))]
+    return [name for cell in cells if (name := class_name(cell))]
 
 
-def _name(label: object) -> str:
-    return str(label).lower() if isinstance(label, bool) else str(label).strip()
+def class_name(label: object) -> str:
+    """The name of a class: a word, a number or true; 1.0, as tables with empty cells have it, is 1."""
+    if isinstance(label, bool):
+        return str(label).lower()
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label).strip()
 
 
 def _natural(name: str) -> tuple[int, float, str]:

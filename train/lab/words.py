@@ -84,7 +84,7 @@ def learn(argv):
     from train.screens.console import Log
 
     log = Log()
-    sentences, _ = pairs.split(documents.load(run.data)[0])
+    sentences, _ = pairs.split(documents.load(run.data, log.info)[0])
     log.info(f"text        {options.data}: {len(sentences):,} sentences")
     model = _trained(word2vec, options, SentenceFile(sentences), log)
     _write(model.wv, options.to)

@@ -80,6 +80,50 @@ def test_words_of_blanks_are_words(tmp_path):
     assert len(sources.read(str(tmp_path / "a.jsonl"), Data(), TAGGED, lambda: ([], []))) == 1
 
 
+# Two sentences as Universal Dependencies have them: comments, a range of words, an empty node.
+UD = """# newdoc
+# text = Ada didn't run
+1\tAda\tAda\tPROPN\t_\t_\t2\tnsubj\t_\t_
+2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdid\tdo\tAUX\t_\t_\t0\troot\t_\t_
+3\tn't\tnot\tPART\t_\t_\t2\tneg\t_\t_
+3.1\trun\trun\tVERB\t_\t_\t_\t_\t_\t_
+
+# text = #
+1\t#\t#\tSYM\t_\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.mark.parametrize("name", ["a.conllu", "a.conll"])
+@pytest.mark.parametrize("reader", [TAGGED, source.TaggedWords("2", "4")])
+def test_universal_dependencies(tmp_path, name, reader):
+    rows = read(tmp_path / name, UD, reader)
+    assert pairs(rows) == [[("Ada", "PROPN"), ("did", "AUX"), ("n't", "PART")], [("#", "SYM")]]
+    words = read(tmp_path / name, UD, WORDS)
+    assert words[0]["before"] == ["# newdoc", "# text = Ada didn't run"], "they come back with predictions"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# sent_id = 1\nAda\tB-PER\nran\tO\n\n#\tO\n#1\tO\n",
+        "Ada\tB-PER\nran\tO \n\n# text = x\n# y\n#\tO \n#1\tO\n",
+        "Ada B-PER\nran O\n\n# text = x\n# O\n#1 O\n",
+        "Ada\tB-PER\rran\tO\r\r#\tO\r#1\tO",
+    ],
+)
+def test_comments_and_spaces_behind_tags(tmp_path, text):
+    """A line before a sentence that begins with # and has not its columns; in a sentence it is a word."""
+    (tmp_path / "a.conll").write_bytes(text.encode())
+    rows = files.read(tmp_path / "a.conll", Data(), TAGGED)
+    assert pairs(rows) == [[("Ada", "B-PER"), ("ran", "O")], [("#", "O"), ("#1", "O")]]
+
+
+def test_numbers_are_one_tag(tmp_path):
+    rows = read(tmp_path / "a.jsonl", '{"tokens": ["a", "b", "c"], "tags": [1, 0.0, "1"]}')
+    assert rows[0]["tags"] == ["1", "0", "1"]
+
+
 def test_rows_without_tags(tmp_path):
     """For predictions: words of a CoNLL file with its lines, words or texts of JSON."""
     rows = read(tmp_path / "a.conll", CONLL + "-DOCSTART- -X- -X- O\n\nx y z O\n", WORDS)
@@ -114,7 +158,7 @@ def test_rows_without_tags(tmp_path):
         ("a.jsonl", '{"tokens": ["a"]}', TAGGED, "line 1 has no list in its column 'tags'"),
         ("a.jsonl", '{"tokens": [1], "tags": ["O"]}', TAGGED, "line 1 has a word that is no text in its column"),
         ("a.jsonl", '{"x": 1}', WORDS, "line 1 has no list in its column 'tokens' (it has x)"),
-        ("a.txt", "a", TAGGED, "a.txt is not a .conll, .tsv, .jsonl file, nor one of these with .gz"),
+        ("a.txt", "a", TAGGED, "a.txt is not a .conll, .conllu, .tsv, .jsonl file, nor one of these with .gz"),
     ],
 )
 def test_bad_files(name, text, reader, sentence, tmp_path):

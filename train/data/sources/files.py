@@ -1,27 +1,20 @@
 """Rows from files: .txt, .jsonl, .tsv and .csv, each optionally .gz."""
 
 import csv
-import gzip
 import io
-import re
-import zlib
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from tfm.options import json_text
 from train import UserError
-from train.devices import cpu
+from train.data.sources.text import lines_of, read_text, split_text
 from train.settings.gate import user_errors
 from train.settings.schema import Data
 
 Row = dict[str, Any]
-
-# A text is in memory as bytes and as characters, and once more as rows: it may have a quarter of the memory.
-MAX_SHARE = 0.25
-
-# Text becomes 2 to 10 times smaller in a .gz; one that grows more, to this size in bytes, was made to fill the memory.
-MAX_GROWTH, SMALL = 50, 256 << 20
 
 # Path, content, options and reader -> the rows of a file.
 Format = Callable[[Path, str, Data, Any], Iterator[Row]]
@@ -118,7 +111,7 @@ def read(path: Path, data: Data, columns: Reader) -> list[Row]:
         if columns.parallel:
             remedy = "; of two files of lines, name both with a comma between"
         raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz{remedy}")
-    return list(formats[kind](path, _read_text(path), data, columns))
+    return list(formats[kind](path, read_text(path), data, columns))
 
 
 def ending(path: Path, data: Data) -> str:
@@ -138,10 +131,10 @@ def read_texts(path: Path, data: Data, column: str) -> list[str]:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a .txt file, with empty ones. Raises UserError where all are blank."""
-    text = _read_text(path)
+    text = read_text(path)
     if not text.strip():
         raise UserError(f"{path} holds no text; check the file, or choose another")
-    return text.removesuffix("\n").split("\n")
+    return lines_of(text)
 
 
 def read_parallel(source: str, columns: Reader) -> list[Row]:
@@ -166,71 +159,11 @@ def read_parallel(source: str, columns: Reader) -> list[Row]:
     return [dict(zip(columns.texts, pair, strict=True)) for pair in zip(*lines, strict=True)]
 
 
-def _read_text(path: Path) -> str:
-    """The text of a file, whose lines end with a line feed."""
-    try:
-        with path.open("rb") as file:
-            data = _decompressed(file, path) if path.suffix == ".gz" else _limited(file, path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"{path} does not exist; give the path of a file") from error
-    except PermissionError as error:
-        raise UserError(f"{path} may not be read; change its permissions") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is not a whole .gz file ({error}); compress it again") from error
-    with user_errors():
-        text = json_text.decode_text(data, str(path))
-    return text.replace("\r\n", "\n")
-
-
-def _limited(file: IO[bytes], path: Path) -> bytes:
-    """The bytes of a file. Raises UserError where they are more than memory has room for."""
-    limit = MAX_SHARE * cpu.memory_bytes()
-    size = file.seek(0, io.SEEK_END)
-    if size > limit:
-        raise UserError(
-            f"{path} has {size / 1e9:.1f} GB, and a text may have {limit / 1e9:.1f} GB, a quarter of the memory here; "
-            "take a part of it"
-        )
-    file.seek(0)
-    return file.read()
-
-
-def _decompressed(file: IO[bytes], path: Path) -> bytes | bytearray:
-    """The content of a .gz, read piece by piece. Raises UserError where it is more than memory has room for."""
-    limit = MAX_SHARE * cpu.memory_bytes()
-    content = bytearray()
-    with gzip.GzipFile(fileobj=file) as pieces:
-        while piece := pieces.read(1 << 20):
-            content += piece
-            if len(content) > limit:
-                raise UserError(
-                    f"{path} holds more than {limit / 1e9:.1f} GB, a quarter of the memory here; take a part of it"
-                )
-            if len(content) > max(SMALL, MAX_GROWTH * file.tell()):
-                raise UserError(
-                    f"{path} grows more than {MAX_GROWTH} times, as no text does; "
-                    "decompress it yourself if you trust it"
-                )
-    return content
-
-
 def _documents(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
     if columns.labels or len(columns.texts) > 1:
         raise UserError(f"{path} has text alone, no columns; give a .tsv, .csv or .jsonl file")
     for document in split_text(text, data.split):
         yield {columns.texts[0]: document}
-
-
-def split_text(text: str, split: str) -> list[str]:
-    """The documents of a text, as --data.split says: the whole of it, its lines, or what blank lines are between."""
-    return _SPLITS[split](text)
-
-
-_SPLITS: dict[str, Callable[[str], list[str]]] = {
-    "file": lambda text: [text],
-    "line": str.splitlines,
-    "blank-line": lambda text: re.split(r"\n\s*\n", text),
-}
 
 
 def json_lines(path: Path, text: str, data: Data, columns: Reader) -> Iterator[Row]:
@@ -247,7 +180,8 @@ def json_lines(path: Path, text: str, data: Data, columns: Reader) -> Iterator[R
 
 
 def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
-    """Cells of a .csv may be quoted; quotes in a .tsv are text."""
+    """Cells of a .csv may be quoted; quotes in a .tsv are text. A row of blank cells is a blank text."""
+    csv.field_size_limit(sys.maxsize)
     tabs = ending(path, data) == ".tsv"
     content = io.StringIO(text, newline="")
     if tabs:
@@ -255,17 +189,22 @@ def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]
     else:
         lines = csv.reader(content, strict=True)
     try:
-        rows = [(lines.line_num, cells) for cells in lines if any(cell.strip() for cell in cells)]
+        rows = [(lines.line_num, cells) for cells in lines if cells and (len(cells) > 1 or cells[0].strip())]
     except csv.Error as error:
         raise UserError(f"{path}, line {lines.line_num} is not a line of a table: {error}") from error
     if not rows:
         return
     if data.header:
         names, rows = rows[0][1], rows[1:]
+        if twice := [name for name, count in Counter(names).items() if count > 1 and name.strip()]:
+            raise UserError(f"{path} has {names.count(twice[0])} columns with the name {twice[0]!r}; rename the others")
         hint = "; add --data.header=false if the first line names no columns"
     else:
         names, hint = [str(column) for column in range(1, len(rows[0][1]) + 1)], ""
     for line_number, cells in rows:
+        if isinstance(columns, Columns) and not any(cell.strip() for cell in cells):
+            yield dict.fromkeys((*columns.texts, *columns.labels), "")
+            continue
         if len(cells) != len(names):
             raise UserError(
                 f"{path}, line {line_number} has {len(cells)} columns where the first line has {len(names)}; repair it"

@@ -4,34 +4,46 @@ An example is a row of columns, a dictionary: {"text": ...}, or {"sentence1": ..
 """
 
 import glob
-import hashlib
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from train import UserError
 from train.data.sources import files, generated
 from train.data.sources.files import Reader, Row
+from train.data.sources.hold_out import train_valid_split
 from train.settings.schema import Data
 
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
+
+# Writes a line of the log.
+Say = Callable[[str], None]
+
+
+def to_stderr(line: str):
+    """A line of the log where there is none."""
+    print(line, file=sys.stderr)
+
 
 # Training and validation rows of a source that has both; None of another one.
 Parts = tuple[list[Row], list[Row]] | None
 
 
-def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
+def load(
+    data: Data, columns: Reader, builtin: Builtin, say: Say = to_stderr, valid_only: bool = False
+) -> tuple[list[Row], list[Row]]:
     """Training and validation rows; `builtin` makes both if no source is named.
 
-    `valid_only` leaves out training rows if --eval-data has a source of its own. Raises UserError for a bad source, and
-    for more folds than there are rows.
+    `valid_only` leaves out training rows if --eval-data has a source of its own. Says how many rows have no text, and
+    are left out. Raises UserError for a bad source, and for more folds than there are rows.
     """
 
     def parts(source: str) -> Parts:
         return _own_rows(source, columns, builtin)
 
     def rows_of(source: str) -> list[Row]:
-        return read(source, data, columns, builtin)
+        return read(source, data, columns, builtin, say)
 
     return divide(data, columns, parts, rows_of, valid_only)
 
@@ -65,8 +77,11 @@ def divide(
     return (rows, rows_of(data.eval)) if data.eval else train_valid_split(rows, columns)
 
 
-def read(source: str, data: Data, columns: Reader, builtin: Builtin) -> list[Row]:
-    """The rows of a source; blank rows only of sentence pairs, which are counted. Raises UserError for a bad source."""
+def read(source: str, data: Data, columns: Reader, builtin: Builtin, say: Say = to_stderr) -> list[Row]:
+    """The rows of a source; blank rows only of sentence pairs, which are counted; says how many others there were.
+
+    A file whose name has the signs of a glob is that file. Raises UserError for a bad source.
+    """
     if own := _own_rows(source, columns, builtin):
         return own[1]
     if "," in source and columns.parallel:
@@ -76,43 +91,23 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin) -> list[Row
 
         rows = [columns.checked(row, source) for row in tfds.read(source)]
     else:
-        paths = sorted(glob.glob(source, recursive=True))
+        paths = [source] if Path(source).is_file() else sorted(glob.glob(source, recursive=True))
         if not paths:
             raise UserError(f"no file matches {source!r}; give a path or a quoted glob of files, tfds:NAME, or builtin")
         rows = [row for path in paths for row in files.read(Path(path), data, columns)]
     filled = [row for row in rows if any(text.strip() for text in columns.texts_of(row))]
     if not filled:
         raise UserError(f"{source} holds no text; check the file, or choose another")
-    return rows if columns.parallel else filled
+    if columns.parallel:
+        return rows
+    if blank := len(rows) - len(filled):
+        say(f"{blank:,} of {len(rows):,} rows of {source} have no text, and are left out")
+    return filled
 
 
 def _own_rows(source: str, columns: Reader, builtin: Builtin) -> tuple[list[Row], list[Row]] | None:
     """Training and validation rows of the task itself, or of a generator; None of other sources."""
     return builtin() if source == "builtin" else generated.rows_of(source, columns)
-
-
-def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list[Row]]:
-    """Splits rows by the hash of their text, about a tenth for validation; a single document is cut at 90 %.
-
-    Raises UserError for rows of one and the same text, which cannot stand on both sides.
-    """
-    if len(rows) == 1 and len(columns.texts) == 1 and not columns.labels:
-        (name,), (row,) = columns.texts, rows
-        cut = int(len(row[name]) * 0.9)
-        return [{name: row[name][:cut]}], [{name: row[name][cut:]}]
-    texts = ("\0".join(columns.texts_of(row)) for row in rows)
-    hashes = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
-    if len(set(hashes)) == 1:
-        raise UserError(
-            "all rows of the data are the same, and validation needs different ones; "
-            "add some, or name others with --eval-data"
-        )
-    chosen = {digest for digest in hashes if digest[0] % 10 == 0}
-    if not chosen or chosen == set(hashes):
-        chosen = {min(hashes)}
-    train = [row for row, digest in zip(rows, hashes, strict=True) if digest not in chosen]
-    valid = [row for row, digest in zip(rows, hashes, strict=True) if digest in chosen]
-    return train, valid
 
 
 def fold_split(rows: list[Row], columns: Reader, folds: int, fold: int) -> tuple[list[Row], list[Row]]:

@@ -116,7 +116,7 @@ def load(run: Run[Bilm], log: Log, saved: Saved | None = None, valid_only: bool 
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
-    train, valid = documents.load(run.data, valid_only)
+    train, valid = documents.load(run.data, log.info, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     specials, vocab, per_row = tokenize.special_tokens(tokenizer), tokenizer.get_vocab_size(), _samples_per_row(run)
 

@@ -113,7 +113,7 @@ def load(run: Run[Choice], log: Log, saved: Saved | None = None, valid_only: boo
     `valid_only` leaves out the training rows if --eval-data names other rows for validation.
     """
     reader = MultipleChoice.of(run.data)
-    train, valid = sources.load(run.data, reader, partial(kept, continuations.generate), valid_only)
+    train, valid = sources.load(run.data, reader, partial(kept, continuations.generate), log.info, valid_only)
     if reader.seen:
         log.info("read as " + ", ".join(f"{form} ({count:,} rows)" for form, count in reader.seen.items()))
     if saved:

@@ -132,7 +132,7 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
     """
     label_columns = run.data.label.split(",")
     columns = files.Columns.of(run.data, labelled=True, check_label=label_checker(run.task.kind, label_columns))
-    train, valid = sources.load(run.data, columns, lambda: _builtin(columns), valid_only)
+    train, valid = sources.load(run.data, columns, lambda: _builtin(columns), log.info, valid_only)
     if saved:
         tokenizer = saved.processor
     else:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from train import UserError
 from train.data.sources import files
-from train.data.sources.files import FORMATS, Columns, Format, Row, split_text
+from train.data.sources.files import FORMATS, Columns, Format, Row
+from train.data.sources.text import split_text
 from train.data.synthetic import grammar
 from train.settings.schema import Data
 

@@ -110,7 +110,7 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
     """
     is_scored = run.task.kind == "scores"
     reader = Sides.of(run.data, is_scored, label_checker("regression", [run.data.label]))
-    parts = sources.load(run.data, reader, partial(builtin, reader), valid_only)
+    parts = sources.load(run.data, reader, partial(builtin, reader), log.info, valid_only)
     train, valid = ([row for row in part if reader.is_usable(row)] for part in parts)
     if blank := sum(map(len, parts)) - len(train) - len(valid):
         log.info(f"{blank:,} rows with a blank text are left out")

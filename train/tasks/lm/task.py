@@ -130,7 +130,7 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
-    train, valid = documents.load(run.data, valid_only)
+    train, valid = documents.load(run.data, log.info, valid_only)
     train_source, valid_source = run.data.source, run.data.eval or run.data.source
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     train_rows = [

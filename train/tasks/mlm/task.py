@@ -153,7 +153,7 @@ def load(run: Run[Mlm], log: Log, saved: Saved | None = None, valid_only: bool =
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
-    train, valid = documents.load(run.data, valid_only)
+    train, valid = documents.load(run.data, log.info, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     return make_corpus(run, tokenizer, train, valid, log)
 

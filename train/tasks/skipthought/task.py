@@ -117,7 +117,7 @@ def load(
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
-    train, valid = documents.load(run.data, valid_only)
+    train, valid = documents.load(run.data, log.info, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     specials = tokenize.special_tokens(tokenizer)
 

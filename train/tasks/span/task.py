@@ -105,7 +105,7 @@ def load(run: Run[Span], log: Log, saved: Saved | None = None, valid_only: bool 
 
     `valid_only` leaves out the training questions if --eval-data names others for validation.
     """
-    train, valid = _questions(run, valid_only)
+    train, valid = _questions(run, log, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, _distinct_texts(train), log)
 
     def rows(questions: Sequence[Question], name: str) -> Passages:
@@ -127,10 +127,10 @@ def load(run: Run[Span], log: Log, saved: Saved | None = None, valid_only: bool 
     return Corpus(run, tokenizer, train_rows, rows(valid, "validation passages"), sizes, facts)
 
 
-def _questions(run: Run[Span], valid_only: bool) -> tuple[list[Question], list[Question]]:
+def _questions(run: Run[Span], log: Log, valid_only: bool) -> tuple[list[Question], list[Question]]:
     """Questions to train on and for validation. Raises UserError for ids and answers that are wrong."""
     data, repair = run.data, run.task.repair
-    train, valid = sources.load(data, Squad(), _builtin, valid_only)
+    train, valid = sources.load(data, Squad(), _builtin, log.info, valid_only)
     if data.eval:
         return questions_of(train, data.source, repair), questions_of(valid, data.eval, repair)
     questions = questions_of([*train, *valid], data.source, repair)

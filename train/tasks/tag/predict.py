@@ -28,7 +28,7 @@ class Query(NamedTuple):
 
     source: the text or the words as they were, under "text" or "tokens"
     words: its words and their places
-    lines: of a CoNLL file, the lines of the words, and the lines of -DOCSTART- before them
+    lines: of a CoNLL file, the lines of the words, and the comments and lines of -DOCSTART- before them
     in_file: it is one of many, and a blank line ends what is written about it
     """
 
@@ -89,9 +89,9 @@ def _members(tags: Sequence[str], names: Sequence[str]) -> list[Entity]:
 def _block(query: Query, tags: Sequence[str]) -> str:
     """The lines of a sentence with a column more."""
     tab = "\t" if "\t" in query.lines[0] else " "
-    documents = [f"{line}{tab}{metric.OUTSIDE}\n" for line in query.before]
+    before = [f"{line}{tab}{metric.OUTSIDE}\n" if line.startswith(source.DOCUMENT) else line for line in query.before]
     words = [f"{line}{tab}{label}" for line, label in zip(query.lines, tags, strict=True)]
-    return "\n".join([*documents, *words, ""])
+    return "\n".join([*before, *words, ""])
 
 
 def _lines(query: Query, members: Sequence[Mapping[str, Any]]) -> str:

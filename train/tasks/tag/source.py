@@ -1,6 +1,8 @@
 """Sentences whose words have tags: CoNLL columns, JSON lines, rows of TensorFlow datasets.
 
-A CoNLL file has a word a line, its columns apart by tabs or spaces, and a blank line between sentences:
+A CoNLL file has a word a line, its columns apart by tabs or spaces, and a blank line between sentences. Of the ten
+columns of Universal Dependencies the second and the fourth are read, and lines before a sentence that begin with # are
+comments:
 
     Ada     B-PER
     Byron   I-PER
@@ -13,12 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from train import UserError
+from train.data.labels import class_name
 from train.data.sources import files
 from train.data.sources.files import Format, Row
 from train.settings.schema import Data
 
 # The names of columns where no flag gives others; in a CoNLL file they are the first and the last.
 WORDS, TAGS = "tokens", "tags"
+
+# The columns of Universal Dependencies: how many there are, and those of words and of parts of speech, from 0.
+_UD_COLUMNS, _UD_WORD, _UD_TAG = 10, 1, 3
 
 # What separates documents in the files of CoNLL 2003.
 DOCUMENT = "-DOCSTART-"
@@ -28,7 +34,7 @@ class TaggedWords(NamedTuple):
     """The names of the columns of words and of tags; without tags, words alone or texts are read, for predictions.
 
     A row is {"tokens": [...], "tags": [...], "where": its place}, and of a CoNLL file also the "line" that it begins
-    at; one without tags then has its "lines", and the lines of -DOCSTART- "before" them.
+    at; one without tags then has its "lines", and the comments and lines of -DOCSTART- "before" them.
     """
 
     words: str
@@ -52,7 +58,7 @@ class TaggedWords(NamedTuple):
     @property
     def formats(self) -> Mapping[str, Format]:
         """Columns and JSON lines."""
-        return {".conll": _columns, ".tsv": _columns, ".jsonl": files.json_lines}
+        return {".conll": _columns, ".conllu": _columns, ".tsv": _columns, ".jsonl": files.json_lines}
 
     def texts_of(self, row: Row) -> tuple[str, ...]:
         """The words of a row in a line; of words that are all blank, how Python writes them."""
@@ -82,9 +88,9 @@ class TaggedWords(NamedTuple):
         if len(words) != len(tags):
             raise UserError(f"{where} has {len(words)} words and {len(tags)} tags; give every word its tag")
         for word, label in zip(words, tags, strict=True):
-            if label is None or label == "" or isinstance(label, list | dict):
+            if label is None or isinstance(label, list | dict) or class_name(label) == "":
                 raise UserError(f"{where} has the word {word!r} without a tag; give it one, or leave the sentence out")
-        return {"tokens": words, "tags": [str(label) for label in tags], "where": where}
+        return {"tokens": words, "tags": [class_name(label) for label in tags], "where": where}
 
 
 class _Layout(NamedTuple):
@@ -98,21 +104,34 @@ class _Layout(NamedTuple):
 
     def cells(self, line: str) -> list[str]:
         """The columns of a line."""
-        return line.split("\t") if self.tabs else re.split("[ \t]+", line.strip(" \t"))
+        return [cell.strip(" ") for cell in line.split("\t")] if self.tabs else re.split("[ \t]+", line.strip(" \t"))
+
+    def is_comment(self, line: str) -> bool:
+        """Whether a line before a sentence is no word: it begins with # and has not the columns of one."""
+        return line.startswith("#") and len(self.cells(line)) != self.columns
+
+    def is_word(self, line: str) -> bool:
+        """Whether a line holds a word, and not a range of words or an empty node of Universal Dependencies."""
+        return not (self.columns == _UD_COLUMNS and re.match(r"\d+[-.]\d+\t", line))
 
 
 def _columns(path: Path, text: str, data: Data, reader: TaggedWords) -> Iterator[Row]:
     """The sentences of a CoNLL file. Raises UserError for a line with too few columns, or too many."""
     lines = list(enumerate(text.split("\n"), start=1))
-    first = next((line for line in lines if _has_word(line[1])), None)
-    if first is None:
+    with_words = [line for line in lines if _has_word(line[1])]
+    if not with_words:
         return
+    first = next((line for line in with_words if not line[1].startswith("#")), with_words[0])
     layout = _layout(path, *first, reader)
     before: list[str] = []
     sentence: list[tuple[int, str]] = []
     for line_number, line in [*lines, (len(lines) + 1, "")]:
+        if not sentence and layout.is_comment(line):
+            before.append(line)
+            continue
         if _has_word(line) and not (layout.header and line_number == first[0]):
-            sentence.append((line_number, line))
+            if layout.is_word(line):
+                sentence.append((line_number, line))
             continue
         if sentence:
             yield _sentence(path, sentence, layout, before)
@@ -173,6 +192,7 @@ def _layout(path: Path, line_number: int, line: str, reader: TaggedWords) -> _La
             )
         return int(name) - 1
 
-    word = index("field", reader.words, WORDS, 0)
-    tag = index("label", reader.tags, TAGS, len(cells) - 1) if reader.tags else None
+    is_ud = tabs and len(cells) == _UD_COLUMNS and cells[0].split("-")[0] == "1"
+    word = index("field", reader.words, WORDS, _UD_WORD if is_ud else 0)
+    tag = index("label", reader.tags, TAGS, _UD_TAG if is_ud else len(cells) - 1) if reader.tags else None
     return _Layout(tabs, len(cells), word, tag, header=all(named))

@@ -141,7 +141,7 @@ def load(run: Run[Tag], log: Log, saved: Saved | None = None, valid_only: bool =
     `valid_only` leaves out the training rows if --eval-data names other text for validation.
     """
     reader = source.TaggedWords(run.data.field, run.data.label)
-    train, valid = sources.load(run.data, reader, _builtin, valid_only)
+    train, valid = sources.load(run.data, reader, _builtin, log.info, valid_only)
     classes = saved.facts.get("classes") if saved else None
     if classes is None:
         names = classes_of(train if run.data.eval else [*train, *valid])
@@ -189,9 +189,9 @@ def _saved_lexicon(saved: Saved | None, reader: source.TaggedWords, classes: Seq
     data = config.data
     try:
         if data.eval and data.source != "builtin":
-            train = sources.read(data.source, data, reader, _builtin)
+            train = sources.read(data.source, data, reader, _builtin, log.info)
         else:
-            train = sources.load(dataclasses.replace(data, eval=""), reader, _builtin)[0]
+            train = sources.load(dataclasses.replace(data, eval=""), reader, _builtin, log.info)[0]
         return _lexicon(train, classes)
     except UserError as error:
         log.info(f"which entities are new is not known: {error}")

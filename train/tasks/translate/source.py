@@ -9,15 +9,21 @@ Pair = tuple[str, str]
 
 
 def load_pairs(
-    data: Data, task: Translate, builtin: sources.Builtin, valid_only: bool = False
+    data: Data,
+    task: Translate,
+    builtin: sources.Builtin,
+    say: sources.Say = sources.to_stderr,
+    valid_only: bool = False,
 ) -> tuple[list[Pair], list[Pair], int]:
     """Pairs to train on, pairs to validate on, and the number of pairs with an empty side, which are left out."""
     columns = columns_of(data, task)
     source, target = columns.texts
-    parts = sources.load(data, columns, builtin, valid_only)
+    parts = sources.load(data, columns, builtin, say, valid_only)
     pairs = [[(row[source].strip(), row[target].strip()) for row in part] for part in parts]
     train, valid = ([pair for pair in part if all(pair)] for part in pairs)
-    return train, valid, sum(map(len, pairs)) - len(train) - len(valid)
+    if empty := sum(map(len, pairs)) - len(train) - len(valid):
+        say(f"{empty:,} of {sum(map(len, pairs)):,} pairs have an empty side, and are left out")
+    return train, valid, empty
 
 
 def columns_of(data: Data, task: Translate) -> files.Columns:

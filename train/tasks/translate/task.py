@@ -126,7 +126,7 @@ def load(
         return [columns.checked({"en": english, "de": german}, "builtin") for english, german in pairs]
 
     train, valid, empty = load_pairs(
-        run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), valid_only
+        run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), log.info, valid_only
     )
     tokenizer = (
         saved.processor if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)

@@ -1,0 +1,88 @@
+"""The text of a file, its lines and its documents.
+
+A line ends with a line feed, a carriage return, or both; no other character ends one.
+"""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from tfm.options import json_text
+from train import UserError
+from train.devices import cpu
+from train.settings.gate import user_errors
+
+# A text is in memory as bytes and as characters, and once more as rows: it may have a quarter of the memory.
+MAX_SHARE = 0.25
+
+# Text becomes 2 to 10 times smaller in a .gz; one that grows more, to this size in bytes, was made to fill the memory.
+MAX_GROWTH, SMALL = 50, 256 << 20
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, whose lines end with a line feed."""
+    try:
+        with path.open("rb") as file:
+            data = _decompressed(file, path) if path.suffix == ".gz" else _limited(file, path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(f"{path} does not exist; give the path of a file") from error
+    except PermissionError as error:
+        raise UserError(f"{path} may not be read; change its permissions") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path} is not a whole .gz file ({error}); compress it again") from error
+    with user_errors():
+        text = json_text.decode_text(data, str(path))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _limited(file: IO[bytes], path: Path) -> bytes:
+    """The bytes of a file. Raises UserError where they are more than memory has room for."""
+    limit = MAX_SHARE * cpu.memory_bytes()
+    size = file.seek(0, io.SEEK_END)
+    if size > limit:
+        raise UserError(
+            f"{path} has {size / 1e9:.1f} GB, and a text may have {limit / 1e9:.1f} GB, a quarter of the memory here; "
+            "take a part of it"
+        )
+    file.seek(0)
+    return file.read()
+
+
+def _decompressed(file: IO[bytes], path: Path) -> bytes | bytearray:
+    """The content of a .gz, read piece by piece. Raises UserError where it is more than memory has room for."""
+    limit = MAX_SHARE * cpu.memory_bytes()
+    content = bytearray()
+    with gzip.GzipFile(fileobj=file) as pieces:
+        while piece := pieces.read(1 << 20):
+            content += piece
+            if len(content) > limit:
+                raise UserError(
+                    f"{path} holds more than {limit / 1e9:.1f} GB, a quarter of the memory here; take a part of it"
+                )
+            if len(content) > max(SMALL, MAX_GROWTH * file.tell()):
+                raise UserError(
+                    f"{path} grows more than {MAX_GROWTH} times, as no text does; "
+                    "decompress it yourself if you trust it"
+                )
+    return content
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text that `read_text` has read, with empty ones; the last may end without a line feed."""
+    return text.removesuffix("\n").split("\n")
+
+
+def split_text(text: str, split: str) -> list[str]:
+    """The documents of a text, as --data.split says: the whole of it, its lines, or what blank lines are between."""
+    return _SPLITS[split](text)
+
+
+_SPLITS: dict[str, Callable[[str], list[str]]] = {
+    "file": lambda text: [text],
+    "line": lines_of,
+    "blank-line": lambda text: [part for part in re.split(r"\n\s*\n", text) if part.strip()],
+}
