@@ -540,14 +540,23 @@ def as_choices(model, arguments: dict) -> dict:
 
 def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]:
     """Writes a model of `tests/hf_reference` as save_pretrained would; returns what transformers computes with it."""
+    from tfm.hf import FAMILIES
+    from tfm.hf.parameters import leaves
     from tfm.hf.tensors import write
 
     reference = json.loads((REFERENCE / f"{name}.json").read_text())[architecture]
+    family = FAMILIES[MODELS[name][0]]
+    head = family.heads[architecture]
+    config = family.config(reference["config"], head)
+    model_leaves = leaves(head.specs(config), family.table(config, head))
+    own = {tensor for leaf in model_leaves for tensor in (*leaf.names, leaf.tensor.fallback_name)}
+    tied = {tensor for copies in family.copies.values() for tensor in copies} - own
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(reference["config"] | {"architectures": [architecture]}))
     entries = [
         (saved_name(MODELS[name][0], tensor), np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
         for tensor, shape in reference["shapes"].items()
+        if saved_name(MODELS[name][0], tensor) not in tied
     ]
     write(folder / "model.safetensors", entries)
     return reference["results"]

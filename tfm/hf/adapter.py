@@ -151,7 +151,8 @@ def load_adapter(adapter: Adapter, config: Config, params: PyTree) -> PyTree:
         if not set(leaf.names) <= set(adapter.tensors):
             return node
         used.update(leaf.names)
-        return jnp.asarray(_stack(leaf, [leaf.view(_checked(adapter, name, leaf.shape)) for name in leaf.names]))
+        array = jnp.asarray(_stack(leaf, [leaf.view(_checked(adapter, name, leaf.shape)) for name in leaf.names]))
+        return _padded(array, node.shape)
 
     params = jax.tree_util.tree_map_with_path(load, params, is_leaf=lambda node: isinstance(node, LowRank))
     unused = sorted(set(adapter.tensors) - used)
@@ -169,8 +170,13 @@ def _read_update(adapter: Adapter, leaf: Leaf, node: LowRank, used: set[str]) ->
     downs = [lora_a.view(_checked(adapter, name, lora_a.shape)) for name, _ in names]
     ups = [lora_b.view(_checked(adapter, name, lora_b.shape)) * leaf.tensor.factor for _, name in names]
     down, up = (jnp.asarray(_stack(leaf, rows), jnp.float32) for rows in (downs, ups))
-    padding = [(0, size - unpadded) for size, unpadded in zip(node.down.shape, down.shape, strict=True)]
-    return dataclasses.replace(node, down=jnp.pad(down, padding).astype(node.down.dtype), up=up.astype(node.up.dtype))
+    down = _padded(down, node.down.shape)
+    return dataclasses.replace(node, down=down.astype(node.down.dtype), up=up.astype(node.up.dtype))
+
+
+def _padded(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """An array with the rows that pad the vocabulary, which are zeros."""
+    return jnp.pad(array, [(0, size - unpadded) for size, unpadded in zip(shape, array.shape, strict=True)])
 
 
 def _checked(adapter: Adapter, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from tfm.catalogue.models.towers import towers_specs
 from tfm.config.model import MAX_SIZES, Config
-from tfm.hf.fields import IGNORED, TYPES, Fields
+from tfm.hf.facts import class_count, with_aliases
+from tfm.hf.fields import IGNORED, TYPES, Fields, class_names, flat_fields, nested_fields
 from tfm.hf.parameters import Names
 from tfm.models.classifier import classifier_specs
 from tfm.models.heads import CausalLM, causal_lm_specs, masked_image_specs, masked_lm_specs, tagger_specs
@@ -72,6 +73,15 @@ class HfHead(NamedTuple):
     names: Names = MappingProxyType({})
     overrides: Mapping[str, object] = MappingProxyType({})
 
+    def without(self, part: str) -> "HfHead":
+        """The head without one of its parts."""
+        return self._replace(names={name: tensor for name, tensor in self.names.items() if name != part})
+
+    def of(self, params: PyTree) -> "HfHead":
+        """The head without a pooler, where it is that of a bare model and the parameters have none."""
+        lacks_pooler = self.kind == "model" and getattr(params, "pooler", None) is None
+        return self.without("pooler") if lacks_pooler else self
+
     def specs(self, config: Config) -> PyTree:
         """The spec tree of such a model; a bare encoder and a tagger have those parts of a head that have names."""
         match self.kind:
@@ -96,6 +106,9 @@ class HfHead(NamedTuple):
                 return towers_specs(config)
         raise ValueError(f"{self.kind} is no kind of head")
 
+
+# Heads with as many classes as config.json names.
+COUNTED = ("classify", "classify_pixels", "tag", "detect", "read classes")
 
 # Fields of `Config` by dotted name that several fields of config.json say, and the names of the latter.
 Reading = tuple[dict[str, object], set[str]]
@@ -135,7 +148,9 @@ class Family:
     heads: what each architecture predicts; the first one is taken where config.json names none
     allowed: fields of config.json with the supported values, the default first
     must_equal: fields of config.json that must equal another one
+    aliases: other names of fields of config.json, and the first names
     unused: a pattern of the names of tensors that are copies or constants
+    copies: tensors that hold the same parameter as another, by the name of the latter
     ignored: fields of config.json that change nothing here
     nested: fields of config.json that are objects with fields of their own, which are called OBJECT.FIELD here
     types: of fields of config.json that `read` reads, where they are others than in `fields.TYPES`
@@ -152,7 +167,9 @@ class Family:
     heads: Mapping[str, HfHead]
     allowed: Mapping[str, tuple[Json, ...]] = dataclasses.field(default_factory=dict)
     must_equal: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
+    copies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     nested: tuple[str, ...] = ()
     types: Mapping[str, Hint] = dataclasses.field(default_factory=dict)
@@ -177,15 +194,15 @@ class Family:
 
         Raises ValueError for values that are not supported; warns of fields that change nothing here.
         """
-        fields = self._checked(flat_fields(fields, self.nested))
+        fields = self._checked(with_aliases(flat_fields(fields, self.nested), self.aliases))
         computed, used = self.read(fields)
         supported = {*self.fields, *self.allowed, *self.must_equal, *used}
         ignored = IGNORED | self.ignored
         unknown = sorted(name for name in fields.keys() - supported if name.rpartition(".")[2] not in ignored)
         if unknown:
             warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
-        classes = len(class_names(fields)) or fields.get("num_labels")
-        values: dict[str, object] = {"classes": 2 if classes is None else classes}
+        is_counted = head.kind in COUNTED and "classes" not in head.overrides
+        values: dict[str, object] = {"classes": class_count(fields) if is_counted else len(class_names(fields)) or 2}
         for name, field in self.fields.items():
             value = fields.get(name, field.default)
             if field.values is not None and value not in field.values:
@@ -211,6 +228,8 @@ class Family:
         hints = {**TYPES, **self.types} | {name: field.hint(self.base) for name, field in self.fields.items()}
         fields = {**fields, **check_object("config.json: ", fields, hints)}
         for name, values in self.allowed.items():
+            if name in fields and fields[name] is None and None not in values:
+                del fields[name]  # null says nothing
             if fields.get(name, values[0]) not in values:
                 fault, options = f"config.json has {name}={fields[name]!r}", " or ".join(map(repr, values))
                 raise ValueError(f"{fault}; of {self.name}, only {options} is supported")
@@ -256,41 +275,3 @@ def resolved_fields(config: Config) -> dict[str, object]:
             "images.norm_eps": tower.norm_eps,
         }
     return values
-
-
-def class_names(fields: Fields) -> list[str]:
-    """The names of the classes, in the order of the outputs; [] where config.json has none.
-
-    Raises ValueError where they are not numbered from 0 on.
-    """
-    labels = {str(index): str(label) for index, label in (fields.get("id2label") or {}).items()}
-    for index in map(str, range(len(labels))):
-        if index not in labels:
-            raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {index}; correct it")
-    return [labels[index] for index in map(str, range(len(labels)))]
-
-
-def flat_fields(fields: Fields, nested: Iterable[str]) -> dict[str, Any]:
-    """Fields of config.json, those of nested objects beside the others: `text_config.hidden_size`.
-
-    Raises ValueError where such a field is no object.
-    """
-    flat: dict[str, Any] = dict(fields)
-    for name in nested:
-        values = flat.pop(name, None)
-        if values is not None and not isinstance(values, Mapping):
-            raise ValueError(f"config.json: {name}={values!r} must be an object")
-        flat |= {f"{name}.{field}": value for field, value in (values or {}).items()}
-    return flat
-
-
-def nested_fields(flat: Fields) -> dict[str, Any]:
-    """Inverse of `flat_fields`."""
-    fields: dict[str, Any] = {}
-    for key, value in flat.items():
-        name, _, field = key.partition(".")
-        if field:
-            fields.setdefault(name, {})[field] = value
-        else:
-            fields[name] = value
-    return fields

@@ -2,7 +2,7 @@
 here. The fields in the tables of families have the types of the fields of `Config`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
 from tfm.config.model import MAX_SIZES
@@ -73,10 +73,10 @@ TYPES: Mapping[str, Hint] = {
     "encoder_layers": LayerCount,
     "decoder_layers": LayerCount,
     # Positions
-    "rope_theta": Positive,
-    "rotary_emb_base": Positive,
-    "rotary_pct": Positive,
-    "partial_rotary_factor": Positive,
+    "rope_theta": Positive | None,
+    "rotary_emb_base": Positive | None,
+    "rotary_pct": Positive | None,
+    "partial_rotary_factor": Positive | None,
     "original_max_position_embeddings": Size | None,
     "rope_scaling": Rope | None,
     "rope_parameters": Rope | None,
@@ -94,6 +94,8 @@ TYPES: Mapping[str, Hint] = {
     "local_attention": Annotated[int, Range(0, 1 << 30)],
     "global_attn_every_n_layers": Annotated[int, Range(0, MAX_SIZES["layers"])] | None,
     "layer_types": list[str] | None,
+    "use_sliding_window": bool | None,
+    "max_window_layers": Annotated[int, Range(0, 1 << 30)],
     # The output
     "scale_decoder_outputs": bool,
 }
@@ -109,7 +111,9 @@ class RopeByLayer(TypedDict, total=False):
 # Activations of config.json, and of config.json with a gate.
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
@@ -122,3 +126,41 @@ GATED = {
     "gelu_new": "geglu_tanh",
     "gelu_pytorch_tanh": "geglu_tanh",
 }
+
+
+def class_names(fields: Fields) -> list[str]:
+    """The names of the classes, in the order of the outputs; [] where config.json has none.
+
+    Raises ValueError where they are not numbered from 0 on.
+    """
+    labels = {str(index): str(label) for index, label in (fields.get("id2label") or {}).items()}
+    for index in map(str, range(len(labels))):
+        if index not in labels:
+            raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {index}; correct it")
+    return [labels[index] for index in map(str, range(len(labels)))]
+
+
+def flat_fields(fields: Fields, nested: Iterable[str]) -> dict[str, Any]:
+    """Fields of config.json, those of nested objects beside the others: `text_config.hidden_size`.
+
+    Raises ValueError where such a field is no object.
+    """
+    flat: dict[str, Any] = dict(fields)
+    for name in nested:
+        values = flat.pop(name, None)
+        if values is not None and not isinstance(values, Mapping):
+            raise ValueError(f"config.json: {name}={values!r} must be an object")
+        flat |= {f"{name}.{field}": value for field, value in (values or {}).items()}
+    return flat
+
+
+def nested_fields(flat: Fields) -> dict[str, Any]:
+    """Inverse of `flat_fields`."""
+    fields: dict[str, Any] = {}
+    for key, value in flat.items():
+        name, _, field = key.partition(".")
+        if field:
+            fields.setdefault(name, {})[field] = value
+        else:
+            fields[name] = value
+    return fields

@@ -1,5 +1,6 @@
 """Hugging Face folders: `from_hf` reads one, `to_hf` writes one that transformers loads. Neither needs torch."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -13,12 +14,12 @@ import jax
 from jax.sharding import Mesh, Sharding
 
 from tfm.config.model import Config
-from tfm.hf import family
-from tfm.hf.family import Family, HfHead, flat_fields, nested_fields, resolved_fields
-from tfm.hf.fields import Fields
+from tfm.hf import family, ties
+from tfm.hf.family import Family, HfHead, resolved_fields
+from tfm.hf.fields import Fields, flat_fields, nested_fields
 from tfm.hf.flax_layout import Msgpack
 from tfm.hf.match import match_family
-from tfm.hf.parameters import Leaf, entries, leaves, read_parameter
+from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
 from tfm.hf.tensors import Tensors, Weights, write_folder
 from tfm.options.json_text import read_object
 from tfm.params import PyTree, shardings
@@ -92,10 +93,10 @@ def open_folder(
     hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
     config = hf_family.config(fields, head)
-    specs = head.specs(config)
     tensors = _weights(folder)
-    model_leaves = leaves(specs, hf_family.table(config, head))
-    model_leaves = [_rename(leaf, hf_family.prefix, tensors) for leaf in model_leaves]
+    head = _present(head, hf_family, tensors)
+    config, model_leaves = _tied(config, head, hf_family, tensors, folder)
+    specs = head.specs(config)
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
     _check(model_leaves, reinitialized, tensors, hf_family, folder)
     return Opened(fields, hf_family, head, config, specs, model_leaves, tensors, reinitialized)
@@ -118,20 +119,40 @@ def _weights(folder: Path) -> Weights:
     return Tensors(folder) if has_safetensors or not any(folder.glob("flax_model.msgpack*")) else Msgpack(folder)
 
 
-def _rename(leaf: Leaf, prefix: str, tensors: Weights) -> Leaf:
-    """The leaf with the names that this folder uses.
+def _present(head: HfHead, hf_family: Family, tensors: Weights) -> HfHead:
+    """The head of a bare model without a pooler, where the folder has none: no task needs it."""
+    entry = head.names.get("pooler")
+    if head.kind != "model" or entry is None:
+        return head
+    module = entry if isinstance(entry, str) else entry.name
+    prefixes = tuple(f"{name}." for name in (module, module.removeprefix(hf_family.prefix)))
+    return head if any(name.startswith(prefixes) for name in tensors) else head.without("pooler")
 
-    Some folders lack the family's prefix, and older ones say gamma and beta for the parts of a norm.
+
+def _tied(config: Config, head: HfHead, hf_family: Family, tensors: Weights, folder: Path) -> tuple[Config, list[Leaf]]:
+    """The configuration and the leaves, by the names of the folder.
+
+    Where an output that config.json ties has a table of its own, it is read untied, as transformers 5 does. Raises
+    ValueError for other tensors that hold one parameter with different values.
     """
-    name = leaf.tensor.name
-    last = {"weight": "gamma", "bias": "beta"}.get(name.rpartition(".")[2], "")
-    fallback_name = leaf.tensor.fallback_name
-    for candidate in (name, name.removeprefix(prefix), fallback_name, fallback_name.removeprefix(prefix)):
-        for variant in (candidate, f"{candidate.rpartition('.')[0]}.{last}"):
-            renamed = leaf._replace(tensor=leaf.tensor._replace(name=variant))
-            if renamed.names[0] in tensors:
-                return renamed
-    return leaf
+    table = hf_family.table(config, head)
+    model_leaves = leaves(head.specs(config), table)
+    read_leaves = ties.renamed(model_leaves, hf_family, tensors)
+    pairs = ties.differing(model_leaves, read_leaves, hf_family, head, tensors)
+    if not pairs:
+        return config, read_leaves
+    first, second = pairs[0]
+    fault = f"{folder} has {first} and {second} with different values, and config.json says that they are one parameter"
+    outputs = {name for path in ("table", "head.table") for name in _tensor_names(table.get(path))}
+    if len(pairs) > 1 or second not in outputs or not config.tie_embeddings:
+        raise ValueError(f"{fault}; remove the one that is wrong")
+    warnings.warn(f"{fault}; both are read, as with tie_word_embeddings=false", stacklevel=4)
+    return _tied(dataclasses.replace(config, tie_embeddings=False), head, hf_family, tensors, folder)
+
+
+def _tensor_names(entry: str | HfTensor | None) -> tuple[str, ...]:
+    """The tensors that an entry of a table names."""
+    return (entry.name, entry.fallback_name) if isinstance(entry, HfTensor) else (entry or "",)
 
 
 def _reinitialized(
@@ -229,7 +250,7 @@ def to_hf(
     folder = Path(folder)
     like_fields = _fields(like)
     hf_family, architecture, config, params = match_family(config, params, like_fields)
-    head = hf_family.heads[architecture]
+    head = hf_family.heads[architecture].of(params)
     fields = hf_family.config_json(config, architecture) | {"dtype": "float32"}
     kept_fields = _kept_fields(config, flat_fields(like_fields, hf_family.nested), hf_family)
     fields = nested_fields(flat_fields(fields, hf_family.nested) | kept_fields)

@@ -30,7 +30,7 @@ def match_family(config: Config, params: PyTree, like: Fields) -> tuple[Family, 
                 continue
             hf_config = without_unread(hf_family, canonical_config, head)
             conflicts = conflicts_of(hf_family, hf_config, architecture)
-            if not conflicts and shapes == jax.tree.map(lambda spec: spec.shape, head.specs(hf_config)):
+            if not conflicts and shapes == jax.tree.map(lambda spec: spec.shape, head.of(hf_params).specs(hf_config)):
                 return hf_family, architecture, hf_config, hf_params
             rejected.append((len(conflicts), f"{hf_family.name}: {', '.join(conflicts) or 'another head'}"))
     if not rejected:

@@ -131,7 +131,7 @@ class HfFolder:
     @cached_property
     def facts(self) -> dict[str, list[str]]:
         """What run.json would say of the data: the names of the classes."""
-        from tfm.hf.family import class_names
+        from tfm.hf.fields import class_names
 
         with self._user_errors():
             return {"classes": class_names(self.fields)}

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from tfm.config.model import Layer
+from tfm.catalogue.options.patterns import Sliding
+from tfm.config.mixers import Softmax
+from tfm.config.model import Kind, Layer
 from tfm.options.dotted import flatten
 
 
@@ -19,3 +21,23 @@ def shortest_period(layers: Sequence[Layer]) -> Sequence[Layer]:
     """Shortest period of the layer kinds."""
     sizes = range(1, len(layers) + 1)
     return next((layers[:size] for size in sizes if layers[size:] == layers[:-size]), layers)
+
+
+# The types of layers that `layer_types` lists.
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+
+
+def window_of(kind: Kind) -> int | None:
+    """The window of a layer; None for a layer that sees everything."""
+    pattern = kind.mixer.pattern if isinstance(kind.mixer, Softmax) else None
+    return pattern.window if isinstance(pattern, Sliding) else None
+
+
+def checked_layer_types(layer_types: Sequence[str], layers: int, family: str) -> list[str]:
+    """`layer_types`. Raises ValueError for other types, or for another number of layers."""
+    if len(layer_types) != layers or not set(layer_types) <= {GLOBAL, LOCAL}:
+        raise ValueError(
+            f"config.json has layer_types={layer_types}; "
+            f"of {family}, only {layers} times {GLOBAL} or {LOCAL} are supported"
+        )
+    return list(layer_types)

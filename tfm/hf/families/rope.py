@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tfm.catalogue.options.positions.scaling import Llama3, LongRope, Yarn
 from tfm.config.positions import Rotary
+from tfm.hf.facts import agreed
 from tfm.hf.family import Reading
 from tfm.hf.fields import Fields
 from tfm.options.json_text import Json
 
 T = TypeVar("T")
+_ORIGINAL = "original_max_position_embeddings"
 
 
 class _Lengths(NamedTuple):
@@ -25,35 +27,58 @@ class _Lengths(NamedTuple):
         return max(1.0, longest / original)
 
 
-_ORIGINAL = "original_max_position_embeddings"
+# The objects, and the fields beside them that say the same as one of theirs.
+OBJECTS = ("rope_scaling", "rope_parameters")
+BESIDE = {
+    "rope_theta": ("rope_theta", "rotary_emb_base"),
+    "partial_rotary_factor": ("partial_rotary_factor", "rotary_pct"),
+    _ORIGINAL: (_ORIGINAL,),
+}
 
 
-def read_rotary(fields: Fields) -> Reading:
+def read_rotary(fields: Fields, default_fraction: float = 1.0) -> Reading:
     """The options of `Rotary` by dotted name, and the fields that say them. Raises ValueError for other types."""
-    rope = {**(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
-    rope_type = rope.get("rope_type") or rope.get("type") or "default"
+    rope = _rope(fields)
+    rope_type = rope.get("rope_type") or "default"
     if rope_type != "default" and rope_type not in _READERS:
         raise ValueError(
             f"config.json has rotary positions of type {rope_type}; supported are default, {', '.join(_READERS)}"
         )
-    base = fields.get("rope_theta", fields.get("rotary_emb_base", rope.get("rope_theta") or 10_000.0))
-    fraction = fields.get("partial_rotary_factor", fields.get("rotary_pct", rope.get("partial_rotary_factor") or 1.0))
     values: dict[str, object] = {
-        "position.base": float(base),
-        "position.fraction": float(fraction),
+        "position.base": float(rope.get("rope_theta") or 10_000.0),
+        "position.fraction": float(rope.get("partial_rotary_factor") or default_fraction),
         "position.scaling": None,
     }
     if rope_type != "default":
         longest = fields.get("max_position_embeddings")
-        lengths = _Lengths(longest, fields.get(_ORIGINAL) or rope.get(_ORIGINAL) or longest)
+        lengths = _Lengths(longest, rope.get(_ORIGINAL) or longest)
         values["position.scaling"] = rope_type
         options = _READERS[rope_type](rope, lengths)
         values |= {f"position.scaling.{name}": value for name, value in options.items()}
-    used = {
-        *("rope_scaling", "rope_parameters", "rope_theta", "rotary_emb_base", "partial_rotary_factor", "rotary_pct"),
-        _ORIGINAL,
-    }
-    return values, used
+    return values, {*OBJECTS, *(name for names in BESIDE.values() for name in names)}
+
+
+def _rope(fields: Fields) -> dict[str, Any]:
+    """What both objects and the fields beside them say. Raises ValueError where two differ.
+
+    transformers 5 reads `rope_scaling` in place of `rope_parameters`, so that the first must say all that the second
+    says.
+    """
+    objects = {name: {**fields[name]} for name in OBJECTS if fields.get(name)}
+    for rope in objects.values():
+        rope["rope_type"] = agreed({"rope_type": rope.get("rope_type"), "type": rope.pop("type", None)})
+    facts = {}
+    for key in dict.fromkeys([*BESIDE, *(key for rope in objects.values() for key in rope)]):
+        beside = {name: fields.get(name) for name in BESIDE.get(key, ())}
+        inside = {f"{name}.{key}": rope.get(key) for name, rope in objects.items()}
+        facts[key] = agreed(beside | inside)
+        if len(objects) == 2 and agreed(beside) is None and None in inside.values() and facts[key] is not None:
+            (place,) = (place for place, value in inside.items() if value is not None)
+            missing = next(place for place, value in inside.items() if value is None)
+            raise ValueError(
+                f"config.json has {place}={facts[key]!r} and no {missing}; say it in both, or in one object"
+            )
+    return facts
 
 
 def _known(name: str, value: T | None) -> T:
@@ -137,3 +162,9 @@ def rope_parameters(options: Rotary, head_size: int) -> dict[str, Json]:
     if isinstance(scaling, Yarn | LongRope | Llama3):
         rope[_ORIGINAL] = scaling.original_length
     return rope
+
+
+def rope_scaling(rope: Mapping[str, Json]) -> dict[str, Json]:
+    """`rope_parameters` as transformers 4 reads it: `rope_theta` stands beside, and plain positions are null."""
+    scaling = {name: value for name, value in rope.items() if name not in ("rope_theta", "partial_rotary_factor")}
+    return {"rope_scaling": None if rope["rope_type"] == "default" else scaling}

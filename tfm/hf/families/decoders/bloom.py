@@ -6,8 +6,7 @@ from tfm.catalogue.options.positions.relative import Alibi
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields, Size
+from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.parameters import HfTensor
 from tfm.params import PyTree
 
@@ -18,12 +17,6 @@ ALIBI = Alibi(slopes="interleaved")
 def joined(part: int) -> HfTensor:
     """Queries, keys or values; the kernel holds all three, head by head."""
     return HfTensor(f"{LAYER}.self_attention.query_key_value", part=part, parts=3, by_head=True)
-
-
-def read(fields: Fields) -> Reading:
-    """The width, by its older name."""
-    width = fields.get("n_embed")
-    return {} if width is None else {"width": width}, {"n_embed"}
 
 
 def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
@@ -47,13 +40,11 @@ BLOOM = Family(
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     allowed={"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)},
-    must_equal={"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    aliases={"num_attention_heads": "n_head", "num_hidden_layers": "n_layer", "n_embed": "hidden_size"},
     ignored=frozenset(
         """pretraining_tp slow_but_exact seq_length offset_alibi skip_bias_add skip_bias_add_qkv unk_token_id
         attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion""".split()
     ),
-    types={"n_embed": Size | None},
-    read=read,
     canonicalize=canonicalize,
     names={
         "decoder.embed.tokens": "transformer.word_embeddings.weight",
@@ -71,4 +62,5 @@ BLOOM = Family(
     },
     heads={"BloomForCausalLM": HfHead("lm")},
     unused=r"^lm_head\.weight$",
+    copies={"transformer.word_embeddings.weight": ("lm_head.weight",)},
 )

@@ -63,6 +63,12 @@ GPT2 = Family(
         "add_cross_attention": (False,),
     },
     must_equal={"embd_pdrop": "resid_pdrop", "n_ctx": "n_positions"},
+    aliases={
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
     ignored=frozenset(
         """reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels
         summary_first_dropout gradient_checkpointing""".split()
@@ -72,4 +78,5 @@ GPT2 = Family(
     names=NAMES,
     heads={"GPT2LMHeadModel": HfHead("lm")},
     unused=r"\.attn\.(masked_)?bias$|^lm_head\.weight$",
+    copies={"transformer.wte.weight": ("lm_head.weight",)},
 )

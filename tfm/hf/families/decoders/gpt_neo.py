@@ -8,9 +8,9 @@ import dataclasses
 from tfm.catalogue.options.patterns import Sliding
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
-from tfm.config.model import Config, Kind, Layer
+from tfm.config.model import Config, Layer
 from tfm.config.residuals import PreNorm
-from tfm.hf.families.period import period_values
+from tfm.hf.families.period import period_values, window_of
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, Fields, LayerCount, Size
 from tfm.options.json_text import Json
@@ -46,7 +46,7 @@ def attention_layers(fields: Fields) -> list[str]:
 
 def write(config: Config) -> dict[str, Json]:
     """See `read`."""
-    windows = [_window(kind) for kind in config.layer_plan.layers]
+    windows = [window_of(kind) for kind in config.layer_plan.layers]
     names = [LOCAL if window else GLOBAL for window in windows]
     local_windows = [window for window in windows if window]
     fields: dict[str, Json] = {
@@ -55,12 +55,6 @@ def write(config: Config) -> dict[str, Json]:
         "attention_layers": names,
     }
     return {"window_size": local_windows[0], **fields} if local_windows else fields
-
-
-def _window(kind: Kind) -> int | None:
-    """The window of a local layer; None for a global one."""
-    pattern = kind.mixer.pattern if isinstance(kind.mixer, Softmax) else None
-    return pattern.window if isinstance(pattern, Sliding) else None
 
 
 def _periods(names: list[str]) -> list[tuple[list[str], int]]:
@@ -87,8 +81,9 @@ GPT_NEO = Family(
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     must_equal={"embed_dropout": "resid_dropout"},
+    aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     ignored=frozenset(
-        """num_attention_heads num_hidden_layers summary_type summary_use_proj summary_activation
+        """summary_type summary_use_proj summary_activation
         summary_proj_to_labels summary_first_dropout""".split()
     ),
     types={
@@ -114,4 +109,5 @@ GPT_NEO = Family(
     },
     heads={"GPTNeoForCausalLM": HfHead("lm")},
     unused=r"\.attention\.(masked_)?bias$|^lm_head\.weight$",
+    copies={"transformer.wte.weight": ("lm_head.weight",)},
 )

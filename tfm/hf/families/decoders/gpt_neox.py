@@ -4,7 +4,7 @@ from tfm.catalogue.options.residuals import Parallel
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
-from tfm.hf.families.rope import read_rotary, rope_parameters
+from tfm.hf.families.rope import read_rotary, rope_parameters, rope_scaling
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.hf.parameters import HfTensor
@@ -20,17 +20,19 @@ def joined(part: int) -> HfTensor:
 
 def read(fields: Fields) -> Reading:
     """Rotary positions; by default a quarter of each head is rotated."""
-    return read_rotary(fields if fields.get("rope_parameters") else {"rotary_pct": 0.25, **fields})
+    return read_rotary(fields, default_fraction=0.25)
 
 
 def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     position = config.position
     assert isinstance(position, Rotary)
+    rope = rope_parameters(position, config.sizes["H"])
     return {
         "rotary_emb_base": position.base,
         "rotary_pct": position.fraction,
-        "rope_parameters": rope_parameters(position, config.sizes["H"]) | {"partial_rotary_factor": position.fraction},
+        "rope_parameters": rope | {"partial_rotary_factor": position.fraction},
+        **rope_scaling(rope),
     }
 
 
@@ -70,4 +72,8 @@ GPT_NEOX = Family(
     },
     heads={"GPTNeoXForCausalLM": HfHead("lm")},
     unused=r"attention\.(masked_)?bias$|rotary_emb\.inv_freq$",
+    copies={
+        "gpt_neox.embed_in.weight": ("embed_out.weight", "lm_head.weight"),
+        "embed_out.weight": ("lm_head.weight",),
+    },
 )

@@ -81,6 +81,7 @@ MPT = Family(
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     allowed={"expansion_ratio": (4,), "no_bias": (True,), "logit_scale": (None,)},
+    aliases={"num_attention_heads": "n_heads", "hidden_size": "d_model", "num_hidden_layers": "n_layers"},
     must_equal={"emb_pdrop": "resid_pdrop"},
     ignored=frozenset("learned_pos_emb embedding_fraction norm_type init_device init_config verbose".split()),
     types={"attn_config": AttnConfig | None},
@@ -102,4 +103,5 @@ MPT = Family(
     },
     heads={"MptForCausalLM": HfHead("lm")},
     unused=r"^lm_head\.weight$",
+    copies={"transformer.wte.weight": ("lm_head.weight",)},
 )

@@ -55,4 +55,5 @@ ALBERT = Family(
         "AlbertForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|^predictions\.|^sop_classifier\.|pooler\.",
+    copies=bert.copies("albert", "predictions"),
 )

@@ -56,6 +56,15 @@ MLM = {
 }
 POOLER = {"pooler": "bert.pooler.dense"}
 
+
+def copies(model: str, predictions: str = "cls.predictions") -> dict[str, tuple[str, ...]]:
+    """The copies of the table of tokens and of the bias in an output that is tied to the table."""
+    return {
+        f"{model}.embeddings.word_embeddings.weight": (f"{predictions}.decoder.weight",),
+        f"{predictions}.bias": (f"{predictions}.decoder.bias",),
+    }
+
+
 BERT = Family(
     name="bert",
     prefix="bert.",
@@ -76,4 +85,5 @@ BERT = Family(
         "BertForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|^cls\.predictions\.decoder\.|^bert\.pooler\.|^pooler\.|^cls\.",
+    copies=copies("bert"),
 )

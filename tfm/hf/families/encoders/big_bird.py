@@ -85,4 +85,5 @@ BIG_BIRD = Family(
         "BigBirdForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, TANH | {"classes": 1}),
     },
     unused=bert.BERT.unused,
+    copies=bert.copies("bert"),
 )

@@ -135,4 +135,5 @@ DEBERTA = Family(
     },
     unused=r"position_ids$|embeddings\.position_embeddings\.|encoder\.LayerNorm\."
     r"|^cls\.|^pooler\.|^(lm|mask)_predictions\.",
+    copies=bert.copies("deberta"),
 )

@@ -24,6 +24,7 @@ DISTILBERT = Family(
         "max_position_embeddings": HfField("length", 512),
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
+    aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
     ignored=frozenset(("sinusoidal_pos_embds", "tie_weights_", "qa_dropout", "seq_classif_dropout")),
     names={
         "encoder.embed.tokens": "distilbert.embeddings.word_embeddings.weight",
@@ -57,4 +58,5 @@ DISTILBERT = Family(
         ),
     },
     unused=r"position_ids$|^vocab_",
+    copies={"distilbert.embeddings.word_embeddings.weight": ("vocab_projector.weight",)},
 )

@@ -66,4 +66,5 @@ ELECTRA = Family(
         ),
     },
     unused=r"position_ids$|^generator_|^discriminator_",
+    copies={"electra.embeddings.word_embeddings.weight": ("generator_lm_head.weight",)},
 )

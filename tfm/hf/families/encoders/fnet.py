@@ -70,4 +70,5 @@ FNET = Family(
         "FNetForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|token_type_ids$|dft_mat_|^cls\.|pooler\.",
+    copies=bert.copies("fnet"),
 )

@@ -117,4 +117,5 @@ LONGFORMER = Family(
     | global_names("encoder.layers.mixer", SELF),
     heads=roberta.heads("longformer", "Longformer"),
     unused=roberta.UNUSED,
+    copies=bert.copies("longformer", "lm_head"),
 )

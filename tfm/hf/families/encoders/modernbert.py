@@ -6,16 +6,15 @@ from tfm.catalogue.options.patterns import Sliding
 from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
-from tfm.config.model import Config, Kind, Layer
+from tfm.config.model import Config, Layer
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
-from tfm.hf.families.period import period_values
+from tfm.hf.families.period import GLOBAL, LOCAL, checked_layer_types, period_values, window_of
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import Fields, RopeByLayer
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
-GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LAYER = "model.layers.{}"
 NAMES: dict[str, str | HfTensor] = {
     "encoder.embed.tokens": "model.embeddings.tok_embeddings.weight",
@@ -66,12 +65,7 @@ def _layer_types(fields: Fields) -> list[str]:
     if layer_types is None:
         interval = fields.get("global_attn_every_n_layers", 3)
         return [LOCAL if not interval or layer % interval else GLOBAL for layer in range(layers)]
-    if len(layer_types) != layers or not set(layer_types) <= {GLOBAL, LOCAL}:
-        raise ValueError(
-            f"config.json has layer_types={layer_types}; "
-            f"of modernbert, only {layers} times {GLOBAL} or {LOCAL} are supported"
-        )
-    return list(layer_types)
+    return checked_layer_types(layer_types, layers, "modernbert")
 
 
 def _bases(fields: Fields) -> tuple[float, float]:
@@ -94,10 +88,10 @@ def _bases(fields: Fields) -> tuple[float, float]:
 def write(config: Config) -> dict[str, Json]:
     """See `read`; both the newer and the older fields."""
     kinds = config.layer_plan.layers
-    layer_types = [LOCAL if _window(kind) else GLOBAL for kind in kinds]
+    layer_types = [LOCAL if window_of(kind) else GLOBAL for kind in kinds]
     assert isinstance(config.position, Rotary)
-    windows = [window for window in map(_window, kinds) if window]
-    local_bases = [kind.position.base for kind in kinds if _window(kind) and isinstance(kind.position, Rotary)]
+    windows = [window for window in map(window_of, kinds) if window]
+    local_bases = [kind.position.base for kind in kinds if window_of(kind) and isinstance(kind.position, Rotary)]
     bases = {GLOBAL: config.position.base, LOCAL: local_bases[0] if local_bases else 10_000.0}
     fields: dict[str, Json] = {
         "layer_types": layer_types,
@@ -107,12 +101,6 @@ def write(config: Config) -> dict[str, Json]:
         "local_rope_theta": bases[LOCAL],
     }
     return {"local_attention": windows[0], **fields} if windows else fields
-
-
-def _window(kind: Kind) -> int | None:
-    """The window of a local layer; None for a global one."""
-    pattern = kind.mixer.pattern if isinstance(kind.mixer, Softmax) else None
-    return pattern.window if isinstance(pattern, Sliding) else None
 
 
 def _interval(layer_types: list[str]) -> int | None:
@@ -176,4 +164,5 @@ MODERNBERT = Family(
         "ModernBertForMultipleChoice": HfHead("choice", POOLER | OUTPUT, {"classes": 1}),
     },
     unused=r"^head\.|^decoder\.|rotary_emb\.",
+    copies={"model.embeddings.tok_embeddings.weight": ("decoder.weight",)},
 )

@@ -93,4 +93,5 @@ NYSTROMFORMER = Family(
         ),
     },
     unused=r"position_ids$|token_type_ids$|^cls\.",
+    copies=bert.copies("nystromformer"),
 )

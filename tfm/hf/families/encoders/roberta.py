@@ -57,5 +57,6 @@ ROBERTA = Family(
     | {"encoder.embed.positions": HfTensor("roberta.embeddings.position_embeddings.weight", skip_rows=UNUSED_ROWS)},
     heads=heads("roberta", "Roberta"),
     unused=UNUSED,
+    copies=bert.copies("roberta", "lm_head"),
 )
 XLM_ROBERTA = dataclasses.replace(ROBERTA, name="xlm-roberta", heads=heads("roberta", "XLMRoberta"))

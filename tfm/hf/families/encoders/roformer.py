@@ -70,4 +70,5 @@ ROFORMER = Family(
         "RoFormerForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"encoder\.embed_positions\.|^cls\.",
+    copies=bert.copies("roformer"),
 )

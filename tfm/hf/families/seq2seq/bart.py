@@ -31,15 +31,26 @@ FIELDS = {
     "tie_word_embeddings": HfField("tie_embeddings", True),
 }
 MUST_EQUAL = {"encoder_attention_heads": "decoder_attention_heads", "encoder_ffn_dim": "decoder_ffn_dim"}
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
 BASE = Config(input=Tokens(token_types=None), norm_eps=1e-5, head=Head(output_bias=True))
 WITHOUT_NORM = Tokens(token_types=None, norm=False)
 IGNORED = frozenset(
-    """encoder_layerdrop decoder_layerdrop activation_dropout num_hidden_layers classifier_dropout decoder_vocab_size
+    """encoder_layerdrop decoder_layerdrop activation_dropout classifier_dropout decoder_vocab_size
     share_encoder_decoder_embeddings""".split()
 )
 UNUSED = (
     r"embed_tokens\.weight$|^lm_head\.weight$|^model\.(en|de)coder\.embed_positions\.weight$|^model\.shared\.weight$"
 )
+
+
+def copies(model: str) -> dict[str, tuple[str, ...]]:
+    """The copies of the table of tokens of a model with this name."""
+    tables = f"{model}.encoder.embed_tokens.weight", f"{model}.decoder.embed_tokens.weight"
+    return {f"{model}.shared.weight": (*tables, "lm_head.weight")}
 
 
 def read(fields: Fields) -> Reading:
@@ -54,7 +65,6 @@ def write(config: Config) -> dict[str, Json]:
     encoder_layers = config.encoder.layers or config.layers
     return {
         "encoder_layers": encoder_layers,
-        "num_hidden_layers": encoder_layers,
         "decoder_layers": config.layers,
         "is_encoder_decoder": True,
     }
@@ -125,6 +135,7 @@ BART = Family(
         "normalize_before": (False,),
         "normalize_embedding": (True,),
     },
+    aliases=ALIASES,
     ignored=IGNORED,
     read=read,
     write=write,
@@ -132,13 +143,14 @@ BART = Family(
     names=names(),
     heads={"BartForConditionalGeneration": HfHead("seq2seq"), "BartModel": HfHead("seq2seq")},
     unused=UNUSED,
+    copies=copies("model"),
 )
 
 MARIAN = Family(
     name="marian",
     prefix="model.",
     fields=FIELDS | {"vocab_size": HfField("vocab", 58101)},
-    must_equal=MUST_EQUAL,
+    must_equal=MUST_EQUAL | {"decoder_vocab_size": "vocab_size"},
     base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves")),
     allowed={
         "share_encoder_decoder_embeddings": (True,),
@@ -147,6 +159,7 @@ MARIAN = Family(
         "normalize_before": (False,),
         "normalize_embedding": (False,),
     },
+    aliases=ALIASES,
     ignored=IGNORED,
     read=read,
     write=write,
@@ -154,6 +167,7 @@ MARIAN = Family(
     names=names(),
     heads={"MarianMTModel": HfHead("seq2seq")},
     unused=UNUSED,
+    copies=copies("model"),
 )
 
 PEGASUS = Family(
@@ -168,6 +182,7 @@ PEGASUS = Family(
         "normalize_before": (True,),
         "normalize_embedding": (False,),
     },
+    aliases=ALIASES,
     ignored=IGNORED,
     read=read,
     write=write,
@@ -175,4 +190,5 @@ PEGASUS = Family(
     names=names(),
     heads={"PegasusForConditionalGeneration": HfHead("seq2seq")},
     unused=UNUSED,
+    copies=copies("model"),
 )

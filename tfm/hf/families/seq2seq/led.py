@@ -64,6 +64,7 @@ LED = Family(
     },
     must_equal=bart.MUST_EQUAL,
     allowed={"is_decoder": (False,)},
+    aliases=bart.ALIASES,
     ignored=bart.IGNORED
     | {"scale_embedding", "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits"},
     types=TYPES,
@@ -73,4 +74,5 @@ LED = Family(
     names=names(),
     heads={"LEDForConditionalGeneration": HfHead("seq2seq")},
     unused=bart.UNUSED.replace("model", "led"),
+    copies=bart.copies("led"),
 )

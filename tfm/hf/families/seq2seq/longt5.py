@@ -86,10 +86,12 @@ LONGT5 = Family(
     fields={name: field for name, field in t5.T5.fields.items() if name != "tie_word_embeddings"},
     types={"local_radius": Size, "global_block_size": Size, "tie_word_embeddings": bool},
     allowed=dict(t5.T5.allowed) | {"encoder_attention_type": (LOCAL, TRANSIENT)},
+    aliases=t5.ALIASES,
     ignored=t5.T5.ignored | {"global_block_size"},
     read=read,
     write=write,
     names=names,
     heads={"LongT5ForConditionalGeneration": HfHead("seq2seq")},
     unused=t5.T5.unused,
+    copies=t5.T5.copies,
 )

@@ -7,6 +7,7 @@ from tfm.config import positions
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
+from tfm.hf.facts import agreed
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
@@ -20,10 +21,18 @@ ACTIVATIONS = {
     "gated-gelu": "geglu_tanh",
     "gated-silu": "swiglu",
 }
+ACTIVATION_PARTS = ("dense_act_fn", "is_gated_act")
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+}
 
 
 def read(fields: Fields) -> Reading:
     """The sizes of heads and of the two stacks, and whether logits are scaled: by default where the output is tied."""
+    _check_activation(fields)
     layers, width, heads = fields.get("num_layers", 6), fields.get("d_model", 512), fields.get("num_heads", 8)
     head_size, decoder_layers = fields.get("d_kv", 64), fields.get("num_decoder_layers") or layers
     scale_logits = fields.get("tie_word_embeddings", True) and fields.get("scale_decoder_outputs", True)
@@ -33,7 +42,15 @@ def read(fields: Fields) -> Reading:
         "head_size": head_size if head_size * heads != width else None,
         "head.scale_logits": scale_logits,
     }
-    return values, {"num_layers", "num_decoder_layers", "d_kv", "scale_decoder_outputs"}
+    return values, {"num_layers", "num_decoder_layers", "d_kv", "scale_decoder_outputs", *ACTIVATION_PARTS}
+
+
+def _check_activation(fields: Fields):
+    """Raises ValueError where the parts of `feed_forward_proj` that newer folders have say another one."""
+    name = fields.get("feed_forward_proj", "relu")
+    parts = "gelu_new" if name == "gated-gelu" else name.rpartition("-")[2], name.startswith("gated-")
+    for field, part in zip(ACTIVATION_PARTS, parts, strict=True):
+        agreed({field: fields.get(field), f"feed_forward_proj={name}, so {field}": part})
 
 
 def write(config: Config) -> dict[str, Json]:
@@ -115,10 +132,12 @@ T5 = Family(
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     allowed={"is_decoder": (False,)},
-    ignored=frozenset(("dense_act_fn", "is_gated_act", "n_positions")),
+    aliases=ALIASES,
+    ignored=frozenset(("n_positions",)),
     read=read,
     write=write,
     names=names,
     heads={"T5ForConditionalGeneration": HfHead("seq2seq"), "T5WithLMHeadModel": HfHead("seq2seq")},
     unused=r"embed_tokens\.weight$|^lm_head\.weight$|EncDecAttention\.relative_attention_bias",
+    copies={"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")},
 )

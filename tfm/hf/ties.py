@@ -1,0 +1,89 @@
+"""Tensors that hold one parameter: an absent one is read from its copy, and those that are there must be equal."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tfm.hf.family import Family, HfHead
+from tfm.hf.parameters import Leaf
+from tfm.hf.tensors import Weights
+
+# What predicts tokens out of the table of tokens, if not out of a table of its own.
+PREDICTORS = ("mlm", "pretrain", "lm", "seq2seq")
+BLOCK = 1 << 22  # elements that are compared at a time
+
+
+def renamed(model_leaves: Sequence[Leaf], family: Family, tensors: Weights) -> list[Leaf]:
+    """The leaves with the names that a folder uses: the tensor of the family, or else a copy of it."""
+    return [_renamed(leaf, family, tensors, copies_of(leaf, model_leaves, family)) for leaf in model_leaves]
+
+
+def _renamed(leaf: Leaf, family: Family, tensors: Weights, copies: Sequence[str]) -> Leaf:
+    """The leaf with the first name that a folder has."""
+    tensor = leaf.tensor
+    for name in (*_variants(tensor.name, family), *_variants(tensor.fallback_name, family), *copies):
+        candidate = leaf._replace(tensor=tensor._replace(name=name))
+        if candidate.names[0] in tensors:
+            return candidate
+    return leaf
+
+
+def _variants(name: str, family: Family) -> Iterator[str]:
+    """A name as folders have it: some lack the family's prefix, and older ones say gamma and beta in norms."""
+    for candidate in dict.fromkeys((name, name.removeprefix(family.prefix))):
+        module, _, last = candidate.rpartition(".")
+        yield candidate
+        if last in ("weight", "bias"):
+            yield f"{module}.{'gamma' if last == 'weight' else 'beta'}"
+
+
+def copies_of(leaf: Leaf, model_leaves: Sequence[Leaf], family: Family) -> list[str]:
+    """The names of the copies of a parameter, but for tensors that hold another parameter of this model."""
+    copies = family.copies.get(leaf.tensor.name, ())
+    if not copies:
+        return []
+    held = {name for other in model_leaves if other.path != leaf.path for name in _held(other, family)}
+    return [variant for name in copies if name not in held for variant in _variants(name, family)]
+
+
+def _held(leaf: Leaf, family: Family) -> tuple[str, ...]:
+    """The tensors that hold a parameter."""
+    return leaf.tensor.name, leaf.tensor.fallback_name, *family.copies.get(leaf.tensor.name, ())
+
+
+def differing(
+    model_leaves: Sequence[Leaf], read_leaves: Sequence[Leaf], family: Family, head: HfHead, tensors: Weights
+) -> list[tuple[str, str]]:
+    """Pairs of tensors that hold one parameter and have different values; only pairs that are there are read.
+
+    model_leaves: with the names of the family
+    read_leaves: the same ones with the names of the folder
+    """
+    if head.kind not in PREDICTORS or "tie_embeddings" in head.overrides:
+        return []
+    pairs = [
+        (read.tensor.name, name)
+        for leaf, read in zip(model_leaves, read_leaves, strict=True)
+        for name in copies_of(leaf, model_leaves, family)
+        if name != read.tensor.name and name in tensors and read.tensor.name in tensors
+    ]
+    return [pair for pair in pairs if not _equal(tensors, *pair)]
+
+
+def _equal(tensors: Weights, first: str, second: str) -> bool:
+    """Whether two tensors have the same values; they are read in blocks."""
+    if tensors[first].shape != tensors[second].shape:
+        return False
+    flat = [tensors[name].reshape(-1) for name in (first, second)]
+    blocks = ([array[start : start + BLOCK] for array in flat] for start in range(0, flat[0].size, BLOCK))
+    is_equal = all(_equal_blocks(*pair) for pair in blocks)
+    for name in (first, second):
+        tensors.release(name)
+    return is_equal
+
+
+def _equal_blocks(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two arrays have the same bytes, or the same values in another dtype."""
+    if first.dtype == second.dtype and np.array_equal(first.view(np.uint8), second.view(np.uint8)):
+        return True
+    return np.array_equal(first.astype(np.float32), second.astype(np.float32))
