@@ -27,8 +27,8 @@ FILES = {
     "no entry": (pack({"a": 3}), "tensor 'a' of .* has dtype None"),
     "no dtype": (pack({"a": {"shape": [1], "data_offsets": [0, 1]}}, b"1"), "has dtype None"),
     "dtype": (
-        pack({"a": tensor("F8_E4M3")}, b"1234"),
-        "tensor 'a' of .* has dtype 'F8_E4M3'; save it again as one of F64, F32",
+        pack({"a": tensor("F8_E8M0")}, b"1234"),
+        "tensor 'a' of .* has dtype 'F8_E8M0'; save it again as one of F64, F32",
     ),
     "dtype of a list": (pack({"a": tensor(["F32"])}, b"1234"), r"has dtype \['F32'\]"),
     "no shape": (

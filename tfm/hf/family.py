@@ -147,6 +147,7 @@ class Family:
     names: tensors by the paths of parameters; a function of the configuration where they depend on it
     heads: what each architecture predicts; the first one is taken where config.json names none
     allowed: fields of config.json with the supported values, the default first
+    ids: tokens that transformers takes where config.json names none; a smaller vocabulary has none of them
     must_equal: fields of config.json that must equal another one
     aliases: other names of fields of config.json, and the first names
     unused: a pattern of the names of tensors that are copies or constants
@@ -167,6 +168,7 @@ class Family:
     heads: Mapping[str, HfHead]
     allowed: Mapping[str, tuple[Json, ...]] = dataclasses.field(default_factory=dict)
     must_equal: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
     copies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -249,6 +251,7 @@ class Family:
         fields: dict[str, Json] = {"model_type": self.name, "architectures": [architecture]}
         fields |= {name: field.write(values[field.name]) for name, field in self.fields.items()}
         fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
+        fields |= {name: None for name, token in self.ids.items() if token >= config.vocab and name not in fields}
         fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
         if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span"):
             labels = [f"LABEL_{index}" for index in range(config.classes)]

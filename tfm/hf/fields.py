@@ -11,18 +11,27 @@ from tfm.options.choices import Hint, Range
 # Fields of config.json by name; each has the type that `TYPES` or its family says.
 Fields = Mapping[str, Any]
 
-# Of the code of transformers, of how a model was trained, and of text generation.
-IGNORED = frozenset(
-    """_name_or_path _attn_implementation architectures attn_implementation bad_words_ids bos_token_id
-    chunk_size_feed_forward classif_dropout classifier_dropout classifier_dropout_prob decoder_start_token_id
-    directionality dtype early_stopping eos_token_id extra_pos_embeddings finetuning_task forced_bos_token_id
-    forced_eos_token_id force_bos_token_to_be_generated gradient_checkpointing id2label init_std
-    initializer_factor initializer_range is_encoder_decoder label2id length_penalty max_length min_length
-    model_type no_repeat_ngram_size num_beams num_labels output_attentions output_hidden_states output_past
-    pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
-    prefix problem_type return_dict sep_token_id static_position_embeddings task_specific_params tokenizer_class
-    torch_dtype transformers_version use_cache""".split()
+# Fields that change no result here, by the reason.
+OF_CODE = frozenset(  # how transformers runs a model, and what it no longer reads
+    """_name_or_path _attn_implementation attn_implementation chunk_size_feed_forward directionality dtype
+    extra_pos_embeddings model_type output_attentions output_hidden_states output_past pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type return_dict
+    static_position_embeddings tokenizer_class torch_dtype transformers_version use_cache""".split()
 )
+OF_TRAINING = frozenset(
+    """classif_dropout classifier_dropout classifier_dropout_prob finetuning_task gradient_checkpointing init_std
+    initializer_factor initializer_range loss_type""".split()
+)
+READ_ELSEWHERE = frozenset(  # by `Family.architecture`, by tasks, by `quantized`
+    """architectures id2label is_encoder_decoder label2id num_labels pad_token_id problem_type quantization_config
+    sep_token_id""".split()
+)
+OF_GENERATION = frozenset(  # the commands that write read them
+    """bad_words_ids bos_token_id decoder_start_token_id early_stopping eos_token_id forced_bos_token_id
+    forced_eos_token_id force_bos_token_to_be_generated length_penalty max_length min_length no_repeat_ngram_size
+    num_beams prefix task_specific_params""".split()
+)
+IGNORED = OF_CODE | OF_TRAINING | READ_ELSEWHERE | OF_GENERATION
 
 Size = Annotated[int, Range(1, 1 << 24)]
 LayerCount = Annotated[int, Range(1, MAX_SIZES["layers"])]

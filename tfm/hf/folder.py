@@ -20,6 +20,7 @@ from tfm.hf.fields import Fields, flat_fields, nested_fields
 from tfm.hf.flax_layout import Msgpack
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
+from tfm.hf.quantized import dequantized
 from tfm.hf.tensors import Tensors, Weights, write_folder
 from tfm.options.json_text import read_object
 from tfm.params import PyTree, shardings
@@ -93,7 +94,7 @@ def open_folder(
     hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
     config = hf_family.config(fields, head)
-    tensors = _weights(folder)
+    tensors = dequantized(_weights(folder), fields, folder)
     head = _present(head, hf_family, tensors)
     config, model_leaves = _tied(config, head, hf_family, tensors, folder)
     specs = head.specs(config)
@@ -167,8 +168,8 @@ def _reinitialized(
         for name in leaf.names:
             if name not in tensors and may_lack:
                 missing[name] = name
-            elif name in tensors and "other shape" in reinitialize and tensors[name].shape != leaf.shape:
-                resized[name] = f"{name} of shape {tensors[name].shape} instead of {leaf.shape}"
+            elif name in tensors and "other shape" in reinitialize and tensors.like(name).shape != leaf.shape:
+                resized[name] = f"{name} of shape {tensors.like(name).shape} instead of {leaf.shape}"
     for names, reason in ((missing.values(), "has no such {}"), (resized.values(), "has {}; the shapes did not match")):
         if names:
             message = f"{folder} {reason.format(_abbreviate(names))}: they start anew"
@@ -186,8 +187,13 @@ def _check(
     for name, shape in shapes.items():
         if name not in tensors:
             missing.append(name)
-        elif tensors[name].shape != shape:
-            mismatched.append(f"{name} of shape {tensors[name].shape} instead of {shape}")
+        elif tensors.like(name).shape != shape:
+            mismatched.append(f"{name} of shape {tensors.like(name).shape} instead of {shape}")
+        elif tensors.like(name).dtype.kind in "iub":
+            raise ValueError(
+                f"{folder} has {name} as {tensors.like(name).dtype}, which are no weights without the scales of a quantization_config; "
+                "give the model before it was quantized"
+            )
     if missing:
         raise ValueError(
             f"{folder} lacks {_abbreviate(missing)}; "
@@ -280,7 +286,7 @@ def _kept_fields(config: Config, like: Fields, hf_family: Family) -> dict[str, A
         set(hf_family.allowed)
         | set(hf_family.must_equal)
         | hf_family.read(like)[1]
-        | {"architectures", "transformers_version", "dtype", "torch_dtype"}
+        | {"architectures", "transformers_version", "dtype", "torch_dtype", "quantization_config"}
     )
     values = resolved_fields(config)
 

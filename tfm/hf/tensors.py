@@ -27,6 +27,8 @@ NUMPY_TYPES = {
     "F32": "<f4",
     "F16": "<f2",
     "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
     "I64": "<i8",
     "I32": "<i4",
     "I16": "<i2",
@@ -56,6 +58,10 @@ class Weights(dict[str, np.ndarray], abc.ABC):
     """The weights of a folder: name -> read-only array."""
 
     files: list[Path]
+
+    def like(self, name: str) -> np.ndarray:
+        """An array of the shape and the dtype of a tensor, which is not read."""
+        return self[name]
 
     @abc.abstractmethod
     def release(self, name: str) -> None:

@@ -72,7 +72,7 @@ def differing(
 
 def _equal(tensors: Weights, first: str, second: str) -> bool:
     """Whether two tensors have the same values; they are read in blocks."""
-    if tensors[first].shape != tensors[second].shape:
+    if tensors.like(first).shape != tensors.like(second).shape:
         return False
     flat = [tensors[name].reshape(-1) for name in (first, second)]
     blocks = ([array[start : start + BLOCK] for array in flat] for start in range(0, flat[0].size, BLOCK))

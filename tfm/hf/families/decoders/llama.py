@@ -79,7 +79,9 @@ def reader(
         used = used | {"num_key_value_heads", "head_dim"}
         if windows is None:
             return values, used
-        return values | _windowed(family, fields, *windows(fields)), used | WINDOW_FIELDS
+        values |= _windowed(family, fields, *windows(fields))
+        has_windows = values["mixer.pattern"] != "full" or "period" in values
+        return values, used | (WINDOW_FIELDS if has_windows else {"use_sliding_window", "layer_types"})
 
     return read
 
@@ -155,13 +157,10 @@ def write_qwen(config: Config) -> dict[str, Json]:
     """See `qwen_windows`."""
     windows = [window_of(kind) for kind in config.layer_plan.layers]
     types = [LOCAL if window else GLOBAL for window in windows]
-    first = types.index(LOCAL) if LOCAL in types else len(types)
-    return write(config) | {
-        "use_sliding_window": LOCAL in types,
-        "sliding_window": next(filter(None, windows), None),
-        "max_window_layers": first,
-        "layer_types": types,
-    }
+    fields = write(config) | {"use_sliding_window": LOCAL in types, "layer_types": types}
+    if LOCAL not in types:
+        return fields
+    return fields | {"sliding_window": next(filter(None, windows)), "max_window_layers": types.index(LOCAL)}
 
 
 LLAMA = Family(
@@ -183,6 +182,7 @@ MISTRAL = Family(
     name="mistral",
     prefix="model.",
     base=BASE,
+    ignored=frozenset(("sliding_window",)),
     fields=FIELDS | {"intermediate_size": HfField("ffn", 14336), "max_position_embeddings": HfField("length", 131072)},
     read=reader("mistral", kv_heads=8, windows=mistral_windows),
     write=write_windows,
@@ -203,6 +203,7 @@ QWEN3 = Family(
         "max_position_embeddings": HfField("length", 32768),
     },
     allowed={"attention_bias": (False,)},
+    ignored=frozenset(("sliding_window", "max_window_layers")),
     read=reader("qwen3", 32, 128, qwen_windows),
     write=write_qwen,
     names=NAMES

@@ -30,6 +30,7 @@ ALBERT = Family(
     },
     allowed=bert.ALLOWED | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
     ignored=frozenset(("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")),
+    canonicalize=bert.canonicalize,
     names={
         "encoder.embed.tokens": "albert.embeddings.word_embeddings.weight",
         "encoder.embed.positions": "albert.embeddings.position_embeddings.weight",

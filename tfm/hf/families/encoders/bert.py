@@ -1,9 +1,15 @@
 """BERT (Devlin et al. 2018)."""
 
+import dataclasses
+
+import jax.numpy as jnp
+
+from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.options.json_text import Json
+from tfm.params import PyTree
 
 
 def read_pooler(fields: Fields, default: str) -> dict[str, object]:
@@ -28,6 +34,18 @@ def names(model: str) -> dict[str, str]:
         "encoder.layers.feed_forward.down": f"{layer}.output.dense",
         "encoder.layers.residual.feed_forward": f"{layer}.output.LayerNorm",
     }
+
+
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
+    """A model without token types as one with two that are zeros: transformers has no such model."""
+    tokens = config.input
+    if not isinstance(tokens, Tokens) or tokens.token_types is not None or not hasattr(params, "encoder"):
+        return config, params
+    embed = params.encoder.embed
+    types = jnp.zeros((2, embed.tokens.shape[1]), jnp.float32)
+    encoder = dataclasses.replace(params.encoder, embed=dataclasses.replace(embed, types=types))
+    config = dataclasses.replace(config, input=dataclasses.replace(tokens, token_types=2))
+    return config, dataclasses.replace(params, encoder=encoder)
 
 
 FIELDS = {
@@ -71,6 +89,7 @@ BERT = Family(
     base=Config(),
     fields=FIELDS,
     allowed=ALLOWED,
+    canonicalize=canonicalize,
     names=names("bert"),
     heads={
         "BertModel": HfHead("model", POOLER),

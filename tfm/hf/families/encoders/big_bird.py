@@ -73,6 +73,7 @@ BIG_BIRD = Family(
     },
     read=read,
     write=write,
+    canonicalize=bert.canonicalize,
     names=bert.names("bert"),
     heads={
         "BigBirdModel": HfHead("model", POOLER, TANH),

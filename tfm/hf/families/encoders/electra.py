@@ -40,6 +40,7 @@ ELECTRA = Family(
     ignored=frozenset(("summary_last_dropout",)),
     read=read,
     write=write,
+    canonicalize=bert.canonicalize,
     names=bert.names("electra") | {"encoder.embed.projection": "electra.embeddings_project"},
     heads={
         "ElectraModel": HfHead("model"),

@@ -26,6 +26,7 @@ def read(fields: Fields) -> Reading:
 
 def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with one head: no parameter belongs to a head."""
+    config, params = bert.canonicalize(config, params)
     if any(not isinstance(kind.mixer, FNet) for kind in config.kinds):
         return config, params
     return dataclasses.replace(config, heads=1, kv_heads=None, head_size=None, attn_dropout=None), params

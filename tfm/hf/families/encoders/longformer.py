@@ -84,6 +84,7 @@ def _pattern(kind: Kind) -> Global:
 
 def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with even windows."""
+    config, params = bert.canonicalize(config, params)
     period = tuple(dataclasses.replace(layer, mixer=even_window(layer.mixer)) for layer in config.period)
     return dataclasses.replace(config, mixer=even_window(config.mixer), period=period), params
 

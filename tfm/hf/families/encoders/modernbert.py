@@ -138,6 +138,13 @@ MODERNBERT = Family(
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     must_equal={"mlp_bias": "attention_bias", "mlp_dropout": "embedding_dropout"},
+    ids={
+        "pad_token_id": 50283,
+        "eos_token_id": 50282,
+        "bos_token_id": 50281,
+        "cls_token_id": 50281,
+        "sep_token_id": 50282,
+    },
     allowed={"hidden_activation": ("gelu",), "classifier_activation": ("gelu",), "decoder_bias": (True,)},
     ignored=frozenset(
         """cls_token_id deterministic_flash_attn initializer_cutoff_factor local_attention position_embedding_type

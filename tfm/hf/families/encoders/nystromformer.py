@@ -77,6 +77,7 @@ NYSTROMFORMER = Family(
     ignored=frozenset(LANDMARKS),
     read=read,
     write=write,
+    canonicalize=bert.canonicalize,
     names=names(),
     heads={
         "NystromformerForMaskedLM": HfHead("mlm", bert.MLM),

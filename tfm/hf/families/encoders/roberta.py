@@ -53,6 +53,7 @@ ROBERTA = Family(
     allowed=ALLOWED,
     read=read,
     write=write,
+    canonicalize=bert.canonicalize,
     names=bert.names("roberta")
     | {"encoder.embed.positions": HfTensor("roberta.embeddings.position_embeddings.weight", skip_rows=UNUSED_ROWS)},
     heads=heads("roberta", "Roberta"),

@@ -29,6 +29,7 @@ def write(config: Config) -> dict[str, Json]:
 
 def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with neighbours as the pairs that turn together: elements of queries and keys change their places."""
+    config, params = bert.canonicalize(config, params)
     if config.position != Rotary() or not hasattr(params, "encoder"):
         return config, params
     order = np.arange(config.sizes["H"]).reshape(2, -1).T.ravel()

@@ -150,6 +150,7 @@ MARIAN = Family(
     name="marian",
     prefix="model.",
     fields=FIELDS | {"vocab_size": HfField("vocab", 58101)},
+    ids={"pad_token_id": 58100, "decoder_start_token_id": 58100},
     must_equal=MUST_EQUAL | {"decoder_vocab_size": "vocab_size"},
     base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves")),
     allowed={
