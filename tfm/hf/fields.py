@@ -120,13 +120,13 @@ class RopeByLayer(TypedDict, total=False):
 # Activations of config.json, and of config.json with a gate.
 ACTIVATIONS = {
     "gelu": "gelu",
-    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
+    "gelu_python": "gelu",
+    "gelu_fast": "gelu_tanh",
 }
 GATED = {
     "silu": "swiglu",
