@@ -190,8 +190,9 @@ def _check(
         elif tensors.like(name).shape != shape:
             mismatched.append(f"{name} of shape {tensors.like(name).shape} instead of {shape}")
         elif tensors.like(name).dtype.kind in "iub":
+            fault = f"{folder} has {name} as {tensors.like(name).dtype}"
             raise ValueError(
-                f"{folder} has {name} as {tensors.like(name).dtype}, which are no weights without the scales of a quantization_config; "
+                f"{fault}, which are no weights without the scales of a quantization_config; "
                 "give the model before it was quantized"
             )
     if missing:
