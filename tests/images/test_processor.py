@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from train.images.processor import ImageProcessor, processor_text, read_processor
+from train.images.processor import ImageProcessor, processor_text
+from train.images.processor_file import read_processor
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8))
 

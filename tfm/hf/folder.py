@@ -44,6 +44,7 @@ TOKENIZER_FILES = (
     "target.spm",
     "chat_template.jinja",
     "preprocessor_config.json",
+    "processor_config.json",
 )
 
 

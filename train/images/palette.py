@@ -17,9 +17,10 @@ from PIL import Image
 
 from tfm.options.choices import check_type
 from tfm.options.json_text import read_object
-from train import UserError
 from train.data.processors import ProcessorKind
-from train.images.processor import FILE, Box, ImageProcessor, processor_text, read_processor
+from train.images.processor import FILE, Box, ImageProcessor, processor_text
+from train.images.processor_file import folder_fields, model_class, of_fields
+from train.settings.gate import user_errors
 from train.text.hf_tokenizer import MarksTexts
 
 if TYPE_CHECKING:
@@ -163,8 +164,13 @@ def _to_texts(processor: AnyProcessor) -> tuple[str, ...]:
 
 def read(path: Path) -> AnyProcessor:
     """A processor from preprocessor_config.json. Raises ValueError for a damaged file, or one that it cannot follow."""
-    processor, fields = read_processor(path), read_object(path)
-    if "clusters" not in fields:
+    return _of_fields(read_object(path), "ViT")
+
+
+def _of_fields(fields: dict[str, Any], default_class: str) -> AnyProcessor:
+    """A processor from the fields of a file. Raises ValueError for those that it cannot follow."""
+    processor = of_fields(fields, default_class)
+    if fields.get("clusters") is None:
         return processor
     colours = check_type("clusters", fields["clusters"], list[list[float]])
     return PaletteProcessor(processor, tuple(tuple(map(float, colour)) for colour in colours))
@@ -172,10 +178,9 @@ def read(path: Path) -> AnyProcessor:
 
 def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
-    path = folder / FILE
-    if not path.is_file():
-        raise UserError(f"{folder} has no {FILE}; take it from the folder in which the model was published")
-    return read(path)
+    path, fields = folder_fields(folder)
+    with user_errors(str(path)):
+        return _of_fields(fields, model_class(folder))
 
 
 def save_hf(processor: AnyProcessor, task: MarksTexts, run: "Run", folder: Path):

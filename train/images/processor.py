@@ -3,14 +3,10 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from tfm.options.choices import check_type
-from tfm.options.json_text import read_object
 from train.images.decoding import MODES, to_array
 
 FILE = "preprocessor_config.json"
@@ -105,6 +101,8 @@ class ImageProcessor:
     def prepare(self, image: Image.Image) -> np.ndarray:
         """A picture -> uint8 [H,W,C], resized and cropped."""
         height, width = self._target(image.height, image.width)
+        if max(height, width) > MAX_SIDE and self.crop is not None:
+            return to_array(self._resized_centre(image, height, width))
         if (height, width) != (image.height, image.width):
             image = image.resize((width, height), FILTERS[self.resample])
         return to_array(image if self.crop is None else _centre(image, self.crop))
@@ -132,8 +130,17 @@ class ImageProcessor:
         if isinstance(self.size, tuple):
             return self.size
         short, long = sorted((height, width))
-        edge = min(MAX_SIDE, max(1, int(self.size * long / short)))
+        edge = max(1, int(self.size * long / short))
         return (self.size, edge) if height <= width else (edge, self.size)
+
+    def _resized_centre(self, image: Image.Image, height: int, width: int) -> Image.Image:
+        """The centre of a picture as it is in one of height x width pixels, which is never made: a long one fills the
+        memory."""
+        assert self.crop is not None
+        top, left = (height - self.crop[0]) // 2, (width - self.crop[1]) // 2
+        down, right = image.height / height, image.width / width
+        box = left * right, top * down, (left + self.crop[1]) * right, (top + self.crop[0]) * down
+        return image.resize((self.crop[1], self.crop[0]), FILTERS[self.resample], box=box)
 
 
 def _centre(image: Image.Image, crop: tuple[int, int]) -> Image.Image:
@@ -174,46 +181,3 @@ def _sides(size: tuple[int, int]) -> dict[str, int]:
 def processor_text(processor: ImageProcessor) -> str:
     """The content of preprocessor_config.json."""
     return json.dumps(_fields(processor), indent=2, sort_keys=True) + "\n"
-
-
-def read_processor(path: Path) -> ImageProcessor:
-    """A processor from preprocessor_config.json. Raises ValueError for a damaged file, or one that it cannot follow."""
-    fields = read_object(path)
-    kind = str(fields.get("image_processor_type") or fields.get("feature_extractor_type") or "")
-    is_clip = kind.startswith(("CLIP", "Chinese"))
-    size = _size(fields, "size", {"height": 224, "width": 224}, square=not is_clip)
-    crop = _size(fields, "crop_size", None, square=True) if fields.get("do_center_crop") else None
-    if isinstance(crop, int):
-        raise ValueError(f"crop_size={fields['crop_size']} must have a height and a width")
-    normalizes = fields.get("do_normalize", True)
-    mean = _numbers(fields, "image_mean", (0.5, 0.5, 0.5)) if normalizes else (0.0,) * 3
-    std = _numbers(fields, "image_std", (0.5, 0.5, 0.5)) if normalizes else (1.0,) * 3
-    factor = fields.get("rescale_factor", 1 / 255) if fields.get("do_rescale", True) else 1.0
-    names = {int(resampling): name for name, resampling in FILTERS.items()}
-    resample = fields.get("resample", 2)
-    if type(resample) is not int or resample not in names:
-        raise ValueError(f"resample={resample!r} must be one of {sorted(names)}, a filter of Pillow")
-    factor = check_type("rescale_factor", factor, float)
-    size = size if fields.get("do_resize", True) else None
-    if size is None and crop is None:
-        raise ValueError("do_resize=false without do_center_crop leaves pictures of several shapes; name a size")
-    return ImageProcessor(size, crop, mean, std, float(factor), names[resample])
-
-
-def _size(fields: Mapping[str, object], name: str, default: object, square: bool) -> tuple[int, int] | int | None:
-    """A size of transformers: {"height", "width"}, {"shortest_edge"}, or an int of older files. Raises ValueError."""
-    value = fields.get(name, default)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value, value) if square else value
-    if isinstance(value, dict):
-        height, width, edge = (value.get(side) for side in ("height", "width", "shortest_edge"))
-        if type(height) is int and type(width) is int:
-            return height, width
-        if type(edge) is int and "longest_edge" not in value:
-            return edge
-    raise ValueError(f"{name}={value!r} must be a height and a width, or a shortest_edge, in pixels")
-
-
-def _numbers(fields: Mapping[str, object], name: str, default: tuple[float, ...]) -> tuple[float, ...]:
-    """A list of numbers. Raises ValueError for anything else."""
-    return tuple(map(float, check_type(name, fields.get(name, list(default)), list[float])))

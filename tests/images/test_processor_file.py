@@ -1,0 +1,114 @@
+"""Files of processors of pictures: defaults by class, nulls, two files, and pixels against transformers."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from train import UserError
+from train.images import palette
+from train.images.processor import ImageProcessor
+from train.images.processor_file import DEFAULTS, of_fields, read_processor
+
+CLIP = {"image_processor_type": "CLIPImageProcessor"}
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+FILES = [
+    (CLIP, ImageProcessor(224, (224, 224), CLIP_MEAN, CLIP_STD, resample="bicubic")),
+    ({"feature_extractor_type": "DeiTFeatureExtractor"}, ImageProcessor((256, 256), (224, 224), resample="bicubic")),
+    ({"image_processor_type": "BeitImageProcessorFast", "size": 32}, ImageProcessor((32, 32), resample="bicubic")),
+    ({"image_processor_type": "ViTImageProcessor", "size": [8, 16]}, ImageProcessor((8, 16))),
+    ({**CLIP, "size": 40, "crop_size": 32}, ImageProcessor(40, (32, 32), CLIP_MEAN, CLIP_STD, resample="bicubic")),
+    (
+        {**CLIP, "size": {"shortest_edge": 256, "longest_edge": None}, "image_mean": None, "resample": None},
+        ImageProcessor(256, (224, 224), CLIP_MEAN, CLIP_STD, resample="bicubic"),
+    ),
+    (
+        {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 28}},
+        ImageProcessor(32, (28, 28), resample="bicubic"),
+    ),
+    ({"image_processor_type": "ConvNextImageProcessor"}, ImageProcessor((384, 384), resample="bicubic")),
+    ({"do_normalize": None, "do_rescale": None}, ImageProcessor((224, 224), None, (0.0,) * 3, (1.0,) * 3, 1.0)),
+    ({"image_mean": 0.25, "do_normalize": True}, ImageProcessor((224, 224), mean=(0.25, 0.25, 0.25))),
+]
+
+
+@pytest.mark.parametrize(("fields", "processor"), FILES)
+def test_what_a_file_does_not_say(fields, processor):
+    assert of_fields(fields) == processor
+
+
+REFUSED = [
+    ({"image_processor_type": "LevitImageProcessor"}, "image_processor_type=LevitImageProcessor is not known here"),
+    ({"image_processor_type": "MyProcessor"}, "MyProcessor is not known here; known are ViT, DeiT"),
+    ({"do_pad": True}, "do_pad=true is not supported"),
+    ({**CLIP, "crop_size": {"shortest_edge": 32}}, "crop_size=.* must have a height and a width"),
+    ({"size": {"longest_edge": 32}}, "must be a height and a width, or a shortest_edge"),
+    ({"size": {"shortest_edge": 32, "longest_edge": 64}}, "must be a height and a width, or a shortest_edge"),
+    ({"image_processor_type": "ConvNextImageProcessor", "size": {"height": 8, "width": 8}}, "a share of it are read"),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), REFUSED)
+def test_what_is_refused(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        of_fields(fields)
+
+
+def test_a_folder_that_transformers_5_saved(tmp_path):
+    """processor_config.json alone is read; another file beside it must say the same."""
+    nested = {"processor_class": "CLIPProcessor", "image_processor": {**CLIP, "size": {"shortest_edge": 230}}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(nested))
+    processor = palette.read_hf(tmp_path, None)
+    assert processor == of_fields({**CLIP, "size": 230})
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**CLIP, "size": 230, "resample": 3}))
+    assert palette.read_hf(tmp_path, None) == processor
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**CLIP, "size": 240}))
+    with pytest.raises(
+        ValueError, match=r"processor_config.json and .*preprocessor_config.json differ in size \(230 and"
+    ):
+        palette.read_hf(tmp_path, None)
+
+
+def test_the_class_of_a_file_without_one(tmp_path):
+    """It is that of the model."""
+    (tmp_path / "preprocessor_config.json").write_text('{"resample": null}')
+    (tmp_path / "config.json").write_text('{"model_type": "siglip"}')
+    assert palette.read_hf(tmp_path, None) == ImageProcessor((224, 224), resample="bicubic")
+    (tmp_path / "preprocessor_config.json").unlink()
+    (tmp_path / "processor_config.json").write_text('{"processor_class": "SiglipProcessor"}')
+    with pytest.raises(UserError, match="has no preprocessor_config.json, and no processor_config.json with"):
+        palette.read_hf(tmp_path, None)
+
+
+def picture(height, width):
+    return Image.fromarray(np.random.default_rng(height).integers(0, 255, (height, width, 3)).astype(np.uint8))
+
+
+@pytest.mark.parametrize("shape", [(1, 1000), (1000, 1), (2, 900)])
+def test_a_long_picture_is_cut_as_if_it_were_resized_whole(shape):
+    """Of 32 x 32,000 pixels the middle alone is made."""
+    processor, image = ImageProcessor(32, (32, 32), resample="bicubic"), picture(*shape)
+    height, width = processor._target(*shape)
+    whole = image.resize((width, height), Image.Resampling.BICUBIC)
+    top, left = (height - 32) // 2, (width - 32) // 2
+    expected = np.asarray(whole.crop((left, top, left + 32, top + 32)))
+    assert abs(processor.prepare(image).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("ending", ["ImageProcessor", "ImageProcessorFast"])
+def test_defaults_are_those_of_transformers(name, ending, tmp_path):
+    """Of a file with nothing but its class, and of one with a step that is null, the pixels."""
+    transformers = pytest.importorskip("transformers")
+    if name == "ImageGPT":
+        pytest.skip("makes tokens, and no pixels: tests/images/test_palette.py")
+    for fields in ({}, {"do_normalize": None, "do_convert_rgb": None, "data_format": "channels_first"}):
+        path = tmp_path / "preprocessor_config.json"
+        path.write_text(json.dumps({"image_processor_type": f"{name}{ending}", **fields}))
+        hf_processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+        processor = read_processor(path)
+        for shape in ((60, 90), (300, 200)):
+            pixels = hf_processor(picture(*shape), return_tensors="np")["pixel_values"][0].transpose(1, 2, 0)
+            np.testing.assert_allclose(processor.normalize(processor.prepare(picture(*shape))), pixels, atol=1e-5)
