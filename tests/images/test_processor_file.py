@@ -90,9 +90,9 @@ def test_a_long_picture_is_cut_as_if_it_were_resized_whole(shape):
     """Of 32 x 32,000 pixels the middle alone is made."""
     processor, image = ImageProcessor(32, (32, 32), resample="bicubic"), picture(*shape)
     height, width = processor._target(*shape)
-    whole = image.resize((width, height), Image.Resampling.BICUBIC)
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
     top, left = (height - 32) // 2, (width - 32) // 2
-    expected = np.asarray(whole.crop((left, top, left + 32, top + 32)))
+    expected = np.asarray(resized.crop((left, top, left + 32, top + 32)))
     assert abs(processor.prepare(image).astype(int) - expected).max() <= 1
 
 

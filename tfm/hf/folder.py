@@ -29,22 +29,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # What a tokenizer, or a processor of images, may consist of.
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "source.spm",
-    "target.spm",
-    "chat_template.jinja",
-    "preprocessor_config.json",
-    "processor_config.json",
+TOKENIZER_FILES = tuple(
+    """
+    tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json merges.txt
+    spiece.model tokenizer.model sentencepiece.bpe.model source.spm target.spm chat_template.jinja
+    preprocessor_config.json processor_config.json
+    """.split()
 )
 
 
