@@ -110,6 +110,7 @@ def _measure(
     import jax
 
     import tfm
+    from train.data import targets
     from train.devices import capacity
     from train.devices.mesh import available_devices
     from train.screens.console import Log
@@ -120,6 +121,7 @@ def _measure(
     log = Log()
     task = table.task_of(run)
     corpus = task.load(run, log, folder, valid_only=True)
+    targets.check_targets(corpus, task.batch_spec(run))
     devices = available_devices()
     capacity.check_tokens(run.model, run.batch.unit * run.row_tokens, flags="batch in run.json")
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])

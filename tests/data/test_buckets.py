@@ -64,6 +64,11 @@ def test_a_pair_longer_than_the_tokens_has_a_batch_all_the_same():
     assert sorted(shape.rows for shape in buckets.shapes) == [8, 8]
 
 
+def test_rows_without_tokens_have_a_batch_all_the_same():
+    buckets = buckets_of(np.array([[0], [0], [3]]), Batch(size=2), 4)
+    assert sorted(shape.lengths for shape in buckets.shapes) == [(0,), (3,)]
+
+
 def test_a_number_of_rows_instead_of_tokens():
     buckets = buckets_of(LENGTHS, Batch(size=24), 4)
     assert {shape.rows for shape in buckets.shapes} == {24}

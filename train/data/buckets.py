@@ -108,7 +108,7 @@ def _places(sizes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def _shape(count: int, lengths: tuple[int, ...], batch: Batch) -> Shape:
     """As many rows as batch.tokens allows; up to 25 % fewer if the last batch then has fewer empty rows."""
-    max_units = max(1, (batch.tokens or 0) // max(lengths) // batch.unit)
+    max_units = max(1, (batch.tokens or 0) // max(1, *lengths) // batch.unit)
     units = np.arange(max_units, max_units - max_units // 4 - 1, -1)
     rows = np.minimum(batch.unit * units, -(-count // batch.unit) * batch.unit)
     return Shape(int(rows[(-count % rows).argmin()]), lengths)

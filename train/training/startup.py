@@ -15,6 +15,7 @@ import tfm
 from tfm.params import PyTree
 from train import UserError
 from train.data.corpus import Corpus
+from train.data.targets import check_targets
 from train.devices import capacity, cpu, distributed, mesh
 from train.files import programs
 from train.runs import adapters, claim, pretrained, run_folder, takeover
@@ -68,13 +69,15 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
 def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Corpus, Log]:
     """The run with what data and devices decide, its corpus and its log.
 
-    Raises UserError if no memory can hold the model, or if the text has changed since the run in `folder` began, or
-    differs between processes.
+    Raises UserError if no memory can hold the model, if the text has changed since the run in `folder` began, or
+    differs between processes, and for data without targets.
     """
     check_memory(run, explicit)
     log = Log(quiet=not distributed.is_main())
     corpus = _load_corpus(run, folder, log)
-    return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus, log
+    run = resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend())
+    check_targets(corpus, table.task_of(run).batch_spec(run), run.eval.batches or 0)
+    return run, corpus, log
 
 
 def check_memory(run: Run, explicit: Set[str]) -> None:

@@ -86,10 +86,21 @@ def test_batch():
                         len(batch["tokens"][b, n]) - size
                     )
                     assert batch["valid"][b, n].sum() == size
-        assert batch["weights"].tolist() == [float(row >= 0) for row in order]
+        assert batch["weights"].tolist() == [float(row in (0, 2)) for row in order], "the second text of 1 is absent"
         assert batch["withheld"].tolist() == [float(row == 1) for row in order]
         assert (batch["temperature"] == 0.5).all()
         assert batch["contents"].tolist() == [contents[row].tolist() if row >= 0 else [-1, -1] for row in order]
+
+
+def test_rows_without_any_token():
+    """They count for nothing, and fill a row of their own length."""
+    tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat"] * 20, Log(quiet=True))
+    texts = [in_memory(tokenizer, side) for side in (["a cat", ""], ["sat", ""])]
+    fields = RowFields(None, 0.5, np.zeros(2), contents_of(texts, 8))
+    rows = SideRows(texts, fields, Batch(size=2, length=8), tokenizer, 4)
+    assert rows.counts.tolist() == [True, False]
+    assert all(shape.lengths[0] >= 2 for shape in rows.buckets.shapes)
+    assert sum(rows.batch(order)["weights"].sum() for order in rows.buckets.epoch()) == 1
 
 
 @pytest.mark.parametrize(

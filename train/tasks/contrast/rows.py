@@ -43,9 +43,11 @@ class RowFields:
 class SideRows:
     """Rows of n texts each, `[CLS] text [SEP]`, at most `batch.length` tokens; the end of a longer one is cut off.
 
-    A text without tokens, such as a wrong text that a row does not have, is absent: all of its places are padding.
+    A text without tokens, such as a wrong text that a row does not have, is absent: all of its places are padding. A
+    row whose first or second text is absent counts for nothing.
 
     texts: the tokens of every side
+    counts: whether a row counts, bool [rows]
     cut: the share of texts that are longer
     """
 
@@ -57,10 +59,11 @@ class SideRows:
         self.texts, self.fields, self.length = texts, fields, batch.length
         self.specials = tokenize.special_tokens(tokenizer)
         lengths = np.stack([text.lengths for text in texts], axis=1)
+        self.counts = (lengths[:, :2] > 0).all(1)
         sizes = np.where(lengths > 0, lengths + 2, 0)
         self.cut = float((sizes > batch.length).mean()) if len(sizes) else 0.0
         sizes = np.minimum(sizes, batch.length)
-        longest = sizes.max(1, keepdims=True)
+        longest = np.maximum(sizes.max(1, keepdims=True), 2)  # those of the marks, of a row without any text
         self.buckets = Buckets(longest, bucket_shapes(longest, batch, max_shapes))
         self.tokens = int(sizes.sum())
         places = sum(len(rows) * self.buckets.shape(rows).lengths[0] for rows in self.buckets.epoch())
@@ -85,4 +88,6 @@ class SideRows:
                 ids, _ = pairs.join([text[row]], length, self.specials)
                 tokens[b, side, : len(ids)] = ids
                 valid[b, side, : len(ids)] = 1
-        return {"tokens": tokens, "valid": valid} | self.fields.of(rows)
+        fields = self.fields.of(rows)
+        fields["weights"] *= self.counts[rows]
+        return {"tokens": tokens, "valid": valid} | fields

@@ -145,7 +145,10 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
         "cut": train_rows[0].cut if train_rows else 0.0,
     }
     sizes = {"vocab": tokenizer.get_vocab_size()}
-    return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
+    valid_rows = rows(valid, "validation text")
+    if silent := sum(int((~part.counts).sum()) for part in (*train_rows[:1], valid_rows)):
+        log.info(f"{silent:,} rows with a text that has no tokens count for nothing")
+    return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
 
 
 def _scores(run: Run[Contrast], reader: Sides, rows: Sequence[files.Row]) -> np.ndarray:
