@@ -23,6 +23,7 @@ from train.settings.schema import Batch, Optim
 from train.settings.teacher import Teacher
 from train.tasks import resolve, table
 from train.tasks.image.task import IMAGE
+from train.tasks.mlm import task as mlm_task
 from train.tasks.mlm.task import MLM
 from train.tasks.table import AnyRun
 from train.tasks.translate.task import TRANSLATE
@@ -469,3 +470,69 @@ def test_a_checkpoint_has_no_teacher():
     """It is read from its folder again."""
     state = State(jnp.zeros(()), {"a": jnp.ones(3)}, {}, teacher={"b": jnp.ones(3)})
     assert "teacher" not in saved.training_only(state)
+
+
+def test_ratios_divide_by_the_sums_of_all_parts():
+    """Of pairs of sentences, and of states: every part has the same numbers."""
+    batch = {"weights": np.ones((2, 3, 4)), "pairs": np.ones((2, 3)), "segments": np.arange(24).reshape(2, 3, 4) % 3}
+    fields = teaching.with_totals(MLM.loss, batch)
+    assert (fields["total_tokens"].tolist(), fields["total_pairs"].tolist()) == ([24, 24], [6, 6])
+    assert teaching.with_totals(MLM.loss, {"weights": np.ones((2, 3))}).keys() == {"weights"}
+    loss = teaching.DistilledLoss(MLM.loss, Teacher("there", hidden=0.5), TEXTS)
+    fields = teaching.with_totals(loss, {name: batch[name] for name in ("weights", "segments")})
+    assert (fields["total_weight"].tolist(), fields["total_states"].tolist()) == ([24, 24], [16, 16])
+    image = teaching.DistilledLoss(IMAGE.loss, Teacher("there", hidden=0.5), TEXTS)
+    assert teaching.with_totals(image, {"weights": np.ones((2, 3))})["total_states"].tolist() == [2, 2]
+    assert teaching.with_totals(lambda: None, batch).keys() == batch.keys()
+
+
+def test_parts_of_uneven_rows_are_the_whole_batch():
+    """The distance of states, and the loss of pairs, of two parts with more and with fewer states add up."""
+    rng = np.random.default_rng(0)
+    hidden = [jnp.asarray(rng.normal(size=(2, 2, 4, 3)), jnp.float32) for _ in range(2)]
+    valid = np.arange(4) < np.array([[[4], [4]], [[1], [2]]])
+    weights = np.float32(rng.random((2, 2)))
+    loss = teaching.DistilledLoss(
+        teaching.OutputLoss(lambda states, model, batch, key: said(states, batch), nothing_said),
+        Teacher("there", hidden=1.0),
+        TEXTS,
+    )
+
+    def said(states, batch):
+        return teaching.ClassOutputs(states[batch["part"]], batch["valid"] > 0, jnp.zeros((2, 3)))
+
+    parts = teaching.with_totals(loss, {"valid": valid, "weights": weights, "part": np.arange(2)})
+    total = sum(
+        float(loss(hidden[0], TEXTS, {name: field[n] for name, field in parts.items()}, None, hidden[1])["loss_hidden"])
+        for n in range(2)
+    )
+    cosines = np.sum(np.asarray(hidden[0] * hidden[1]), -1) / np.prod(np.linalg.norm(np.stack(hidden), axis=-1), 0)
+    assert total == pytest.approx((1 - cosines)[valid].mean() * weights.sum(), rel=1e-5)
+
+
+def nothing_said(params, model, batch, outputs):
+    return {"loss": jnp.float32(0), "weight": batch["weights"].sum()}
+
+
+def test_next_sentences_in_parts_are_those_of_the_whole_batch(monkeypatch):
+    """Parts have other shares of the tokens than of the pairs."""
+    monkeypatch.setattr(mlm_task.tfm, "next_sentence", lambda params, model, hidden: hidden)
+    rng = np.random.default_rng(0)
+    batch = {
+        "weights": np.float32(rng.random((4, 5)) < [[0.9], [0.9], [0.2], [0.2]]),
+        "pairs": np.float32([1, 0, 1, 1]),
+        "next": rng.integers(0, 2, 4),
+        "logits": np.float32(rng.normal(size=(4, 2))),
+    }
+
+    def losses(parts):
+        fields = {name: field.reshape(parts, -1, *field.shape[1:]) for name, field in batch.items()}
+        fields = teaching.with_totals(MLM.loss, fields)
+        for n in range(parts):
+            part = {name: field[n] for name, field in fields.items()}
+            sums = {"loss": jnp.float32(0), "weight": part["weights"].sum()}
+            yield float(mlm_task._next_loss(None, None, part, part["logits"], sums)["loss"])
+
+    (whole,) = losses(1)
+    assert sum(losses(2)) == pytest.approx(whole, rel=1e-5)
+    assert whole > 0.1

@@ -97,10 +97,14 @@ class OutputLoss(Generic[Outputs]):
 
     outputs: (params, model, batch, key) -> what the model says; (..., memory) where rows continue one another
     sums: (params, model, batch, outputs) -> what a loss returns
+    totals: fields of a batch, or of all its parts -> what ratios among the sums divide by, which every part has
+    valid: the field that is 0 where a state is padding; without it no state is
     """
 
     outputs: Callable[..., Outputs]
     sums: Callable[..., Sums]
+    totals: Callable[[Mapping[str, Array]], dict[str, Array]] = lambda batch: {}
+    valid: str = "valid"
 
     def __call__(
         self,
@@ -138,6 +142,7 @@ class DistilledLoss(Generic[Outputs]):
         """Sums over one part of a batch. The teacher has no dropout, and no gradient."""
         if teacher is None:
             return self.task_loss(params, model, batch, key)
+        batch = {**self.totals(batch), **batch}
         student = self.task_loss.outputs(params, model, batch, key)
         teacher_outputs = self.task_loss.outputs(teacher, self.teacher_model, batch, None)
         sums = self.task_loss.sums(params, model, batch, student.without_distilled)
@@ -158,18 +163,42 @@ class DistilledLoss(Generic[Outputs]):
         share = self.options.weight
         loss = (1 - share) * taught["loss_labels"] + share * taught["loss_teacher"]
         if self.options.hidden:
-            taught["loss_hidden"] = sums["weight"] * _mean_distance(student, teacher_outputs)
+            share = batch["total_weight"] / jnp.maximum(batch["total_states"], 1)
+            taught["loss_hidden"] = share * _distances(student, teacher_outputs)
             loss += self.options.hidden * taught["loss_hidden"]
         return {**sums, **taught, "loss": loss}
 
+    def totals(self, batch: Mapping[str, Array], parts: int = 1) -> dict[str, Array]:
+        """What ratios among the sums divide by, of a batch whose fields begin with an axis of parts, or of one part.
 
-def _mean_distance(student: Outputs, teacher: Outputs) -> Array:
-    """The mean of 1 - cosine over the states of a part that are no padding, a scalar."""
+        Where no state is padding, all parts have as many, and one stands for them.
+        """
+        totals = self.task_loss.totals(batch)
+        if not self.options.hidden:
+            return totals
+        valid = batch.get(self.task_loss.valid)
+        states = jnp.float32(parts) if valid is None else (valid > 0).sum().astype(jnp.float32)
+        return {**totals, "total_weight": batch["weights"].sum(), "total_states": states}
+
+
+def with_totals(loss: object, batch: Mapping[str, Array]) -> dict[str, Array]:
+    """Fields [parts, ...] with what ratios of a loss divide by: a sum over all parts, the same number [parts] of each.
+
+    So losses that are ratios do not depend on the number of parts.
+    """
+    parts = len(next(iter(batch.values())))
+    totals: dict[str, Array] = {}
+    if isinstance(loss, DistilledLoss):
+        totals = loss.totals(batch, parts)
+    elif isinstance(loss, OutputLoss):
+        totals = loss.totals(batch)
+    return {**batch, **{name: jnp.broadcast_to(total, (parts,)) for name, total in totals.items()}}
+
+
+def _distances(student: Outputs, teacher: Outputs) -> Array:
+    """The sum of 1 - cosine over the states of a part that are no padding, or their mean where none is; a scalar."""
     losses = tfm.cosine_losses(student.hidden, teacher.hidden)
-    if student.valid is None:
-        return losses.mean()
-    valid = student.valid.astype(jnp.float32)
-    return (losses * valid).sum() / jnp.maximum(valid.sum(), 1)
+    return losses.mean() if student.valid is None else (losses * student.valid.astype(jnp.float32)).sum()
 
 
 def training_metrics(task_metrics: Metrics, sums: Mapping[str, float]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from tfm.low_rank import with_dropout_keys
 from tfm.params import PyTree
 from train.losses.joint import JointLoss
 from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
+from train.losses.teaching import with_totals
 from train.runs.state import RunNumbers, State
 from train.training import stochastic_rounding
 from train.training.gradient_cache import cached_gradient
@@ -112,7 +113,7 @@ def make_train_step(
             (grads, changes), sums, memory = cached_gradient(loss, model, params_of, (trained, running), batch, key)
         else:
             compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), frozen, state.teacher)
-            inputs = dict(batch), state.memory, _part_keys(key, _parts(batch))
+            inputs = with_totals(loss, batch), state.memory, _part_keys(key, _parts(batch))
             (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)

@@ -110,12 +110,7 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
     """
     is_scored = run.task.kind == "scores"
     reader = Sides.of(run.data, is_scored, label_checker("regression", [run.data.label]))
-    parts = sources.load(run.data, reader, partial(builtin, reader), log.info, valid_only)
-    train, valid = ([row for row in part if reader.is_usable(row)] for part in parts)
-    if blank := sum(map(len, parts)) - len(train) - len(valid):
-        log.info(f"{blank:,} rows with a blank text are left out")
-    if not valid:
-        raise UserError(f"every row of {run.data.eval or run.data.source} has a blank text; correct the columns")
+    train, valid = _usable_rows(run, reader, log, valid_only)
     if saved:
         tokenizer = saved.processor
     else:
@@ -149,6 +144,19 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
     if silent := sum(int((~part.counts).sum()) for part in (*train_rows[:1], valid_rows)):
         log.info(f"{silent:,} rows with a text that has no tokens count for nothing")
     return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+
+
+def _usable_rows(
+    run: Run[Contrast], reader: Sides, log: Log, valid_only: bool
+) -> tuple[list[files.Row], list[files.Row]]:
+    """Training and validation rows whose texts say something. Raises UserError where no validation row does."""
+    parts = sources.load(run.data, reader, partial(builtin, reader), log.info, valid_only)
+    train, valid = ([row for row in part if reader.is_usable(row)] for part in parts)
+    if blank := sum(map(len, parts)) - len(train) - len(valid):
+        log.info(f"{blank:,} rows with a blank text are left out")
+    if not valid:
+        raise UserError(f"every row of {run.data.eval or run.data.source} has a blank text; correct the columns")
+    return train, valid
 
 
 def _scores(run: Run[Contrast], reader: Sides, rows: Sequence[files.Row]) -> np.ndarray:

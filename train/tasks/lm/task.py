@@ -107,7 +107,7 @@ def sums(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], outp
     }
 
 
-loss = OutputLoss(outputs, sums)
+loss = OutputLoss(outputs, sums, valid="segments")
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:

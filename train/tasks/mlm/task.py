@@ -85,7 +85,8 @@ def sums(
 ) -> dict[str, Array]:
     """Sums over the predicted tokens of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics.
 
-    With next-sentence prediction, `loss` is the mean loss of a token plus the mean loss of a pair, times `weight`.
+    With next-sentence prediction, `loss` is the mean loss of a token plus the mean loss of a pair, times `weight`; of
+    one part of a batch, its share of that.
     """
     total, _, hits = tfm.vocabulary_loss(
         model, outputs.table, outputs.features, batch["targets"], batch["weights"], bias=outputs.bias
@@ -102,7 +103,14 @@ def sums(
     return of_tokens if params.next is None else of_tokens | _next_loss(params, model, batch, outputs.hidden, of_tokens)
 
 
-loss = OutputLoss(outputs, sums)
+def totals(batch: Mapping[str, Array]) -> dict[str, Array]:
+    """The weights of all predicted tokens, and of all pairs, which the loss of next sentences is a ratio of."""
+    if "pairs" not in batch:
+        return {}
+    return {"total_tokens": batch["weights"].sum(), "total_pairs": batch["pairs"].sum()}
+
+
+loss = OutputLoss(outputs, sums, totals, valid="segments")
 
 
 def _next_loss(
@@ -111,14 +119,14 @@ def _next_loss(
     """Sums over the pairs of a batch, and `loss` of tokens and pairs together."""
     logits = tfm.next_sentence(params, model, hidden)
     right = (logits.argmax(-1) == batch["next"]).astype(jnp.float32)
-    pairs = batch["pairs"].sum()
+    pairs, whole = batch["pairs"].sum(), {**totals(batch), **batch}
     loss_next = (tfm.cross_entropy(logits, batch["next"]) * batch["pairs"]).sum()
     return {
         "pairs": pairs,
         "loss_tokens": sums["loss"],
         "loss_next": loss_next,
         "right_next": (right * batch["pairs"]).sum(),
-        "loss": sums["loss"] + loss_next * sums["weight"] / jnp.maximum(pairs, 1),
+        "loss": sums["loss"] + loss_next * whole["total_tokens"] / jnp.maximum(whole["total_pairs"], 1),
     }
 
 

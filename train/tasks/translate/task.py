@@ -98,7 +98,7 @@ def sums(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], out
     }
 
 
-loss = OutputLoss(outputs, sums)
+loss = OutputLoss(outputs, sums, valid="target_segments")
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:
