@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -189,6 +190,18 @@ def test_nobody_comes(process, tmp_path):
     assert said.startswith("error: not all of 2 processes met at the coordinator at localhost:")
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_who_waits_says_so(capsys):
+    """Ten minutes by default: starts of a cluster are uneven."""
+    assert Distributed().timeout >= 600
+    thread = threading.Thread(target=time.sleep, args=(3.0,))
+    thread.start()
+    distributed._join(thread, 0.25, "waiting for b", every=0.1)
+    assert capsys.readouterr().err == "waiting for b: 0 s of 0\n" * 2
+    thread.join()
+    distributed._join(thread, 9, "waiting for b", every=9)
+    assert capsys.readouterr().err == ""
 
 
 JAX = {"JAX_COORDINATOR_ADDRESS": "host:1", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3"}

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -71,18 +72,29 @@ def initialize(options: Distributed) -> int:
 
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(options.timeout)
     address = f"at {cluster.coordinator}" if cluster.coordinator else "that the launcher names"
+    _join(thread, options.timeout, f"waiting for the other processes at the coordinator {address}")
     if thread.is_alive():
         atexit.register(os._exit, 2)  # else JAX waits for the other processes at exit
         raise UserError(
             f"not all of {cluster.processes or 'the'} processes met at the coordinator {address} within "
-            f"{options.timeout} s; start them all, and let each reach that address"
+            f"{options.timeout} s; start them all, let each reach that address, or say --distributed.timeout=SECONDS"
         )
     if errors:
         reason = str(errors[0]).splitlines()[0]
         raise UserError(f"the coordinator {address} cannot be used: {reason}") from errors[0]
     return cluster.processes or 1
+
+
+def _join(thread: threading.Thread, timeout: float, waiting: str, every: float = 30):
+    """Waits at most `timeout` seconds for a thread; every `every` seconds stderr says so."""
+    waited = 0.0
+    while thread.is_alive() and waited < timeout:
+        pause = min(every, timeout - waited)
+        thread.join(pause)
+        waited += pause
+        if thread.is_alive() and waited < timeout:
+            print(f"{waiting}: {waited:.0f} s of {timeout:.0f}", file=sys.stderr)
 
 
 def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | None:

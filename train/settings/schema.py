@@ -149,7 +149,7 @@ class Distributed:
     coordinator: str = ""
     processes: int | None = None
     process: int | None = None
-    timeout: int = 60
+    timeout: int = 600
 
     def __post_init__(self):
         check_fields(self)

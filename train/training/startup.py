@@ -97,6 +97,8 @@ def _load_corpus(run: Run, folder: Path, log: Log) -> Corpus:
     corpus = _read_corpus(run, folder if run.resume else None, log)
     if run.resume:
         run_folder.RunFolder(folder).check_data(corpus.facts())
+    if jax.process_count() > 1:
+        log.info("the data are read; waiting for the other processes to read theirs")
     if not distributed.all_equal(json.dumps(corpus.facts(), sort_keys=True)):
         raise UserError(
             "the text is not the same in all processes; let them share one folder of data, and one cache with TFM_CACHE"

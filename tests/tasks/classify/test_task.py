@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,12 @@ import pytest
 from small import call, read_lines, run, write_text
 
 import tfm
-from train import evaluate, predict
+from train import UserError, evaluate, predict
 from train.data.tokens import in_memory
 from train.main import main
+from train.settings.predict import PredictOptions
+from train.settings.schema import Data
+from train.tasks.classify.predict import inputs
 from train.tasks.classify.rows import Examples
 from train.tasks.classify.task import CLASSIFY, prediction
 from train.text import tokenize
@@ -438,6 +442,28 @@ def test_bad_input(trained, home, flags, sentence):
     assert last.startswith("error: ")
     assert sentence in last
     assert sorted(path.name for path in Path().iterdir()) == before, "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "texts"),
+    [
+        ({}, {"text": "a", "pair": "b"}, [{"text": "a", "pair": "b"}]),
+        ({}, {"text": "a"}, [{"text": "a"}]),
+        ({}, {"file": "in.txt"}, [{"text": "a", "pair": "b"}, {"text": "c", "pair": "d"}]),
+        ({"hash": "0"}, {"text": "a"}, [{"text": "a"}]),
+        ({"hash": "0"}, {"text": "a", "pair": "b"}, None),
+    ],
+)
+def test_a_folder_of_transformers_takes_texts_or_pairs(facts, options, texts, tmp_path, monkeypatch):
+    """It does not say which of them it was trained on; a run does."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("a\tb\nc\td\n")
+    folder = SimpleNamespace(config=SimpleNamespace(data=Data()), facts=facts)
+    if texts is None:
+        with pytest.raises(UserError, match="text 1 has 2 parts; this run classifies one text"):
+            inputs(PredictOptions(run="r", **options), folder)
+    else:
+        assert inputs(PredictOptions(run="r", **options), folder) == texts
 
 
 @pytest.mark.parametrize(

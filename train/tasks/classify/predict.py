@@ -20,7 +20,10 @@ from train.tasks.record import Folder, Prediction, Predictor
 
 
 def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, str]]:
-    """The texts or pairs to classify, by column; empty lines included: every line gets a label."""
+    """The texts or pairs to classify, by column; empty lines included: every line gets a label.
+
+    A folder of transformers takes either: the first text says which.
+    """
     data = folder.config.data
     names = (options.field or data.field).split(",")
     texts: list[tuple[str, ...]]
@@ -31,6 +34,8 @@ def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, str]]:
     else:
         columns = files.Columns(tuple(names))
         texts = [columns.texts_of(row) for row in files.read(Path(options.file), data, columns)]
+    if len(names) == 1 and not options.field and "hash" not in folder.facts and texts and len(texts[0]) == 2:
+        names.append("pair")  # a folder of transformers does not say whether its texts come in pairs
     remedy = "two texts with a tab between, or --text and --pair" if len(names) == 2 else "one text, without a tab"
     for row, text in enumerate(texts, start=1):
         if len(text) != len(names):
