@@ -52,6 +52,10 @@ LONGT5 = dict(
     encoder_attention_type="local", relative_attention_num_buckets=8, relative_attention_max_distance=7,
     decoder_start_token_id=0,
 )  # fmt: skip
+UMT5 = dict(
+    vocab_size=103, d_model=24, d_kv=10, d_ff=40, num_layers=2, num_decoder_layers=3, num_heads=3,
+    relative_attention_num_buckets=8, relative_attention_max_distance=7, decoder_start_token_id=0,
+)  # fmt: skip
 REFORMER = dict(
     vocab_size=103, hidden_size=24, num_attention_heads=3, attention_head_size=10, feed_forward_size=40,
     attn_layers=["local", "lsh", "lsh"], local_attn_chunk_length=2, lsh_attn_chunk_length=4, num_buckets=[2, 4],
@@ -79,6 +83,13 @@ MODELS = {
     "bert_relu": ("bert", BERT | dict(hidden_act="relu", layer_norm_eps=1e-5, type_vocab_size=3), ["BertForMaskedLM"]),
     "roberta": ("roberta", BERT | dict(type_vocab_size=1), heads("Roberta")),
     "xlm_roberta": ("xlm-roberta", BERT | dict(type_vocab_size=1), ["XLMRobertaForSequenceClassification"]),
+    "camembert": ("camembert", BERT | dict(type_vocab_size=1, pad_token_id=1), ["CamembertModel", "CamembertForSequenceClassification"]),
+    "mpnet": (
+        "mpnet",
+        {name: value for name, value in BERT.items() if name != "type_vocab_size"}
+        | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2),
+        heads("MPNet"),
+    ),
     "distilbert": (
         "distilbert",
         dict(vocab_size=103, dim=24, n_layers=3, n_heads=3, hidden_dim=40, max_position_embeddings=29),
@@ -191,6 +202,17 @@ MODELS = {
         dict(vocab_size=103, d_model=24, n_layers=2, n_heads=6, max_seq_len=40, bos_token_id=0, eos_token_id=1),
         ["MptForCausalLM"],
     ),
+    "openai_gpt": (
+        "openai-gpt",
+        dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3),
+        ["OpenAIGPTLMHeadModel"],
+    ),
+    "qwen2": ("qwen2", LLAMA, ["Qwen2ForCausalLM"]),
+    "qwen2_windows": (
+        "qwen2",
+        LLAMA | dict(num_hidden_layers=3, use_sliding_window=True, sliding_window=4, max_window_layers=1),
+        ["Qwen2ForCausalLM"],
+    ),
     "llama": ("llama", LLAMA, ["LlamaForCausalLM"]),
     "llama_tied": (
         "llama",
@@ -261,6 +283,8 @@ MODELS = {
         ),
         ["T5ForConditionalGeneration"],
     ),
+    "mt5": ("mt5", UMT5, ["MT5ForConditionalGeneration"]),
+    "umt5": ("umt5", UMT5, ["UMT5ForConditionalGeneration"]),
     "longt5": ("longt5", LONGT5, ["LongT5ForConditionalGeneration"]),
     "longt5_gated": (
         "longt5",
@@ -296,6 +320,8 @@ MODELS = {
         BART | dict(activation_function="relu", scale_embedding=True),
         ["PegasusForConditionalGeneration"],
     ),
+    "mbart": ("mbart", BART | dict(scale_embedding=True), ["MBartForConditionalGeneration"]),
+    "m2m_100": ("m2m_100", BART | dict(activation_function="relu"), ["M2M100ForConditionalGeneration"]),
     "vit": ("vit", IMAGES, ["ViTModel", "ViTForImageClassification"]),
     "vit_grey": (
         "vit",

@@ -57,10 +57,10 @@ class SoftmaxPass(NamedTuple):
 SoftmaxCall = LayerCall[Softmax, Attention, SoftmaxPass]
 
 
-def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True) -> Attention:
-    """Projections to heads, without biases where `qkv_bias` or the model has none, and back."""
+def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool | None = None) -> Attention:
+    """Projections to heads, with biases as `qkv_bias` says or else the model, and back."""
     head_norm = norm_specs(config, "H") if qk_norm else None
-    bias = config.bias and qkv_bias
+    bias = config.bias if qkv_bias is None else qkv_bias
     return Attention(
         query=linear_specs(config, "D", "KGH", bias),
         key=linear_specs(config, "D", "KH", bias),

@@ -69,13 +69,14 @@ _SMALL = 0.25
 class Sinusoidal(AbsolutePosition):
     """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
 
-    order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
+    order: interleaved | halves | fairseq: sines in even columns and cosines in odd ones; or all sines first; or these
+        with a longest wavelength of 10,000 * 2 pi itself, and the first token at position 2 (M2M-100)
     place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
     axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
     """
 
     name: Literal["sinusoidal"] = tag("sinusoidal")
-    order: Literal["interleaved", "halves"] = "interleaved"
+    order: Literal["interleaved", "halves", "fairseq"] = "interleaved"
     place: Place = "added"
     axes: int = 1
 

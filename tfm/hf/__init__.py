@@ -6,8 +6,9 @@ from tfm.hf.families.decoders.bloom import BLOOM
 from tfm.hf.families.decoders.gpt2 import GPT2
 from tfm.hf.families.decoders.gpt_neo import GPT_NEO
 from tfm.hf.families.decoders.gpt_neox import GPT_NEOX
-from tfm.hf.families.decoders.llama import LLAMA, MISTRAL, QWEN3
+from tfm.hf.families.decoders.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from tfm.hf.families.decoders.mpt import MPT
+from tfm.hf.families.decoders.openai_gpt import OPENAI_GPT
 from tfm.hf.families.decoders.reformer import REFORMER
 from tfm.hf.families.encoders.albert import ALBERT
 from tfm.hf.families.encoders.bert import BERT
@@ -18,12 +19,15 @@ from tfm.hf.families.encoders.electra import ELECTRA
 from tfm.hf.families.encoders.fnet import FNET
 from tfm.hf.families.encoders.longformer import LONGFORMER
 from tfm.hf.families.encoders.modernbert import MODERNBERT
+from tfm.hf.families.encoders.mpnet import MPNET
 from tfm.hf.families.encoders.nystromformer import NYSTROMFORMER
-from tfm.hf.families.encoders.roberta import ROBERTA, XLM_ROBERTA
+from tfm.hf.families.encoders.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from tfm.hf.families.encoders.roformer import ROFORMER
 from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.seq2seq.led import LED
 from tfm.hf.families.seq2seq.longt5 import LONGT5
+from tfm.hf.families.seq2seq.mbart import M2M_100, MBART
+from tfm.hf.families.seq2seq.mt5 import MT5, UMT5
 from tfm.hf.families.seq2seq.t5 import T5
 from tfm.hf.families.vision.beit import BEIT
 from tfm.hf.families.vision.clip import CLIP, CLIP_TEXT, CLIP_VISION, SIGLIP
@@ -38,9 +42,9 @@ FAMILIES = {
     family.name: family
     for family in (
         *(BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
-        *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER),
-        *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, QWEN3),
-        *(T5, LONGT5, BART, MARIAN, PEGASUS, LED),
+        *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER, CAMEMBERT, MPNET),
+        *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, QWEN3, QWEN2, OPENAI_GPT),
+        *(T5, LONGT5, BART, MARIAN, PEGASUS, LED, MBART, M2M_100, MT5, UMT5),
         *(VIT, DEIT, BEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
     )
 }

@@ -50,14 +50,15 @@ def specs(options: Softmax, config: Config) -> Attention:
     """Projections to heads and back, of halves of the states where they are split; and what the score function and the
     pattern train."""
     score, pattern = score_specs(config, options.score), PATTERNS[options.pattern.name].specs(options.pattern, config)
-    layer = replace(attention_specs(config, options.qk_norm, options.qkv_bias), score=score, pattern=pattern)
+    bias = (config.bias and options.qkv_bias) or options.own_qkv_bias
+    layer = replace(attention_specs(config, options.qk_norm, bias), score=score, pattern=pattern)
     if not options.key_bias:
         layer = replace(layer, key=replace(layer.key, bias=None))
     if not options.output_bias:
         layer = replace(layer, output=replace(layer.output, bias=None))
     if not options.split_states:
         return layer
-    half, bias = config.width // 2, config.bias and options.qkv_bias
+    half = config.width // 2
     return replace(
         layer,
         query=linear_specs(config, "d", "KGH", bias, d=half),

@@ -72,12 +72,17 @@ def prepare_learned(call: LayerCall[Learned, Array | None, None], context: Atten
 def sinusoidal(positions: Array, width: int, order: str = "interleaved") -> Array:
     """positions [B,T] -> float32 [B,T,width], of wavelengths from 2 pi to 10,000 * 2 pi.
 
-    `order` interleaved: sines in even columns and cosines in odd ones; halves: all sines first.
+    `order` interleaved: sines in even columns and cosines in odd ones; halves: all sines first; fairseq: halves, with
+    the longest wavelength itself, and the first token at position 2.
     """
-    wavelengths = 10_000.0 ** (jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    steps = jnp.arange(0, width, 2, dtype=jnp.float32)
+    if order == "fairseq":
+        wavelengths, positions = 10_000.0 ** (steps / max(width - 2, 1)), positions + 2
+    else:
+        wavelengths = 10_000.0 ** (steps / width)
     angles = positions[..., None].astype(jnp.float32) / wavelengths[None, None]
     waves = jnp.sin(angles), jnp.cos(angles)
-    if order == "halves":
+    if order in ("halves", "fairseq"):
         return jnp.concatenate(waves, axis=-1)[..., :width]
     return jnp.stack(waves, axis=-1).reshape(*positions.shape, -1)[..., :width]
 

@@ -13,6 +13,7 @@ from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import lookup
 from tfm.params import weight_spec
+from tfm.positions import absolute
 
 
 @struct.dataclass
@@ -23,7 +24,7 @@ class T5Bias(ScoreBias):
     blocks: the table for distances of blocks, which a pattern reads that has keys of blocks; or None
     """
 
-    table: Array
+    table: Array | None
     bidirectional: bool = struct.field(pytree_node=False)
     max_distance: int = struct.field(pytree_node=False)
     blocks: Array | None = None
@@ -51,21 +52,30 @@ class Tables(NamedTuple):
     blocks: Array
 
 
-def shared_specs(options: T5, config: Config) -> Array | Tables:
-    """The table [r,K,G] of all layers, or both tables."""
+def shared_specs(options: T5, config: Config) -> Array | Tables | None:
+    """The table [r,K,G] of all layers, or both tables; None where each layer has its own."""
+    if options.every_layer:
+        return None
     tables = (weight_spec(config, "rKG", r=options.buckets) for _ in Tables._fields)
     return Tables(*tables) if options.blocks else next(tables)
 
 
-def prepare(call: LayerCall[T5, Array | Tables, None], context: AttentionContext) -> T5Bias:
-    """The bias of all layers."""
+def specs(options: T5, config: Config) -> Array | None:
+    """The table [r,K,G] of one layer, where each has its own."""
+    return weight_spec(config, "rKG", r=options.buckets) if options.every_layer else None
+
+
+def prepare(call: LayerCall[T5, Array | Tables | None, None], context: AttentionContext) -> T5Bias:
+    """The bias of all layers, without a table where each has its own."""
     tokens, blocks = call.params if isinstance(call.params, Tables) else (call.params, None)
     return T5Bias(tokens, not context.causal, call.options.max_distance, blocks)
 
 
-def score(call: LayerCall[T5, None, T5Bias], q: Array, k: Array, projections: Attention) -> tuple[Array, Array, T5Bias]:
+def score(
+    call: LayerCall[T5, Array | None, T5Bias], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, T5Bias]:
     """Queries and keys as they are, and the bias."""
-    return q, k, call.prepared
+    return q, k, call.prepared if call.params is None else call.prepared.replace(table=call.params)
 
 
-POSITION = Position(shared_specs=shared_specs, prepare=prepare, score=score)
+POSITION = Position(absolute.absolute_specs, absolute.embed_absolute, shared_specs, specs, prepare, score)

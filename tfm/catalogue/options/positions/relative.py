@@ -15,15 +15,24 @@ class T5(PositionOptions):
     buckets: number of buckets
     max_distance: longer distances share the last bucket
     blocks: another table, for distances of blocks: of the keys of blocks that mixer.pattern=transient adds
+    every_layer: each layer has a table of its own (umT5: Chung et al. 2023)
+    absolute: a trained vector for each position is added to the embeddings too (MPNet: Song et al. 2020)
     """
 
     name: Literal["t5"] = tag("t5")
     buckets: int = 32
     max_distance: int = 128
     blocks: bool = False
+    every_layer: bool = False
+    absolute: bool = False
 
     def __post_init__(self):
         _check_buckets(self)
+        if self.blocks and self.every_layer:
+            raise ValueError("position.blocks=true has one table; take position.every_layer=false")
+
+    def max_length(self, config: ModelConfig) -> int | None:
+        return config.sizes["P"] if self.absolute else None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023), Mistral (Jiang et al. 2023) and Qwen3 (Yang et al. 2025)."""
+"""Llama (Touvron et al. 2023), Mistral (Jiang et al. 2023), Qwen2 and Qwen3 (Yang et al. 2024, 2025)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -51,7 +51,7 @@ NAMES = {
     "table": "lm_head.weight",
 }
 # Mixers of the families that have others than `Softmax()`.
-FAMILY_MIXERS = {"qwen3": Softmax(qk_norm=True)}
+FAMILY_MIXERS = {"qwen2": Softmax(own_qkv_bias=True), "qwen3": Softmax(qk_norm=True)}
 # config.json -> the window, and the type of every layer.
 Windows = Callable[[Fields], tuple[int | None, list[str]]]
 COPIES = {"model.embed_tokens.weight": ("lm_head.weight",)}
@@ -192,16 +192,31 @@ MISTRAL = Family(
     copies=COPIES,
 )
 
+QWEN_FIELDS = FIELDS | {
+    "vocab_size": HfField("vocab", 151936),
+    "intermediate_size": HfField("ffn", 22016),
+    "max_position_embeddings": HfField("length", 32768),
+}
+
+QWEN2 = Family(
+    name="qwen2",
+    prefix="model.",
+    base=dataclasses.replace(BASE, mixer=FAMILY_MIXERS["qwen2"]),
+    fields=QWEN_FIELDS,
+    ignored=frozenset(("sliding_window", "max_window_layers", "use_mrope")),
+    read=reader("qwen2", 32, windows=qwen_windows),
+    write=write_qwen,
+    names=NAMES,
+    heads={"Qwen2ForCausalLM": HfHead("lm")},
+    unused=r"rotary_emb\.inv_freq$|^lm_head\.weight$",
+    copies=COPIES,
+)
+
 QWEN3 = Family(
     name="qwen3",
     prefix="model.",
     base=dataclasses.replace(BASE, mixer=FAMILY_MIXERS["qwen3"]),
-    fields=FIELDS
-    | {
-        "vocab_size": HfField("vocab", 151936),
-        "intermediate_size": HfField("ffn", 22016),
-        "max_position_embeddings": HfField("length", 32768),
-    },
+    fields=QWEN_FIELDS,
     allowed={"attention_bias": (False,)},
     ignored=frozenset(("sliding_window", "max_window_layers")),
     read=reader("qwen3", 32, 128, qwen_windows),

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019) and XLM-RoBERTa (Conneau et al. 2020): BERT with shifted positions.
+"""RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020), CamemBERT (Martin et al. 2020): shifted positions.
 
 The classifier of texts has no pooler.
 """
@@ -61,3 +61,9 @@ ROBERTA = Family(
     copies=bert.copies("roberta", "lm_head"),
 )
 XLM_ROBERTA = dataclasses.replace(ROBERTA, name="xlm-roberta", heads=heads("roberta", "XLMRoberta"))
+CAMEMBERT = dataclasses.replace(
+    ROBERTA,
+    name="camembert",
+    fields=FIELDS | {"vocab_size": HfField("vocab", 32005)},
+    heads=heads("roberta", "Camembert"),
+)
