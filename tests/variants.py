@@ -117,6 +117,7 @@ VARIANTS = {
     "learned": Variant({}, oracle=oracles.attention, prunes=True),
     "sinusoidal": Variant({"position": "sinusoidal"}),
     "sinusoidal_halves": Variant({"position": "sinusoidal", "position.order": "halves"}),
+    "sinusoidal_fairseq": Variant({"position": "sinusoidal", "position.order": "fairseq"}),
     "rotary": Variant({"position": "rotary"}),
     "rotary_fraction": Variant(
         {"position": "rotary", "position.fraction": 0.5, "residual": "parallel", "kv_heads": 1}, prunes=True
@@ -129,6 +130,12 @@ VARIANTS = {
         _scaling("longrope", original_length=4, long_factors="1,3"), generates=False, packs=False, ignores_padding=False
     ),
     "t5": Variant({"position": "t5", "position.buckets": 8, "position.max_distance": 6} | _UNBIASED),
+    "t5_every_layer": Variant(
+        {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "position.every_layer": True} | _UNBIASED
+    ),
+    "t5_absolute": Variant(
+        {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "position.absolute": True}
+    ),
     "alibi": Variant({"position": "alibi"}),
     "disentangled": Variant(
         {"position": "disentangled", "position.buckets": 8, "position.max_distance": 5, "position.norm": True},
@@ -190,6 +197,7 @@ VARIANTS = {
     "xca": Variant({"mixer": "xca"}, decoder=False, packs=False, oracle=kernels.xca),
     "fnet": Variant({"mixer": "fnet"}, decoder=False, packs=False, ignores_padding=False, oracle=static.fnet),
     "dot": Variant({"mixer.score": "dot"}, oracle=scores.dot),
+    "own_qkv_bias": Variant({"bias": False, "mixer.own_qkv_bias": True}),
     "dot_unbiased": Variant({"mixer.score": "dot", "mixer.qkv_bias": False}, oracle=scores.dot),
     "multiplicative": Variant({"mixer.score": "multiplicative", "position": "rotary"}, oracle=scores.multiplicative),
     "additive": Variant({"mixer.score": "additive", "position": "alibi"}, oracle=scores.additive),
