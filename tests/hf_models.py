@@ -83,7 +83,11 @@ MODELS = {
     "bert_relu": ("bert", BERT | dict(hidden_act="relu", layer_norm_eps=1e-5, type_vocab_size=3), ["BertForMaskedLM"]),
     "roberta": ("roberta", BERT | dict(type_vocab_size=1), heads("Roberta")),
     "xlm_roberta": ("xlm-roberta", BERT | dict(type_vocab_size=1), ["XLMRobertaForSequenceClassification"]),
-    "camembert": ("camembert", BERT | dict(type_vocab_size=1, pad_token_id=1), ["CamembertModel", "CamembertForSequenceClassification"]),
+    "camembert": (
+        "camembert",
+        BERT | dict(type_vocab_size=1, pad_token_id=1),
+        ["CamembertModel", "CamembertForSequenceClassification"],
+    ),
     "mpnet": (
         "mpnet",
         {name: value for name, value in BERT.items() if name != "type_vocab_size"}
