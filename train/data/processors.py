@@ -59,22 +59,25 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
 
 
 def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:
-    return tokenizer.to_str(pretty=True), hf_roles.save(tokenizer)
+    return tokenizer.to_str(pretty=True), hf_roles.save(tokenizer), hf_tokenizer.target_text(tokenizer)
 
 
-def _read_tokenizer(path: Path, config: Path | None = None) -> AnyTokenizer:
-    """A tokenizer, and what its configuration says of it, where the run has one."""
-    tokenizer = read_own(path)
-    return ConfiguredTokenizer(tokenizer, read_object(config)) if config is not None and config.exists() else tokenizer
+def _read_tokenizer(path: Path, *beside: Path) -> AnyTokenizer:
+    """A tokenizer, and what its configuration says of it, and the tokenizer of translations, where the run has them."""
+    tokenizer, files = read_own(path), {file.name: file for file in beside if file.exists()}
+    if hf_roles.CONFIG not in files:
+        return tokenizer
+    target = read_own(files[hf_tokenizer.TARGET]) if hf_tokenizer.TARGET in files else None
+    return ConfiguredTokenizer(tokenizer, read_object(files[hf_roles.CONFIG]), target)
 
 
 TOKENIZER = ProcessorKind(
-    ("tokenizer.json", hf_roles.CONFIG),
+    ("tokenizer.json", hf_roles.CONFIG, hf_tokenizer.TARGET),
     _tokenizer_texts,
     _read_tokenizer,
     hf_tokenizer.read,
     hf_tokenizer.save,
     hf_tokenizer.fields,
     tokenizer=lambda processor: processor,
-    optional=(hf_roles.CONFIG,),
+    optional=(hf_roles.CONFIG, hf_tokenizer.TARGET),
 )

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tokenizers.processors import TemplateProcessing
 
 
+# The tokenizer of translations, beside tokenizer.json; transformers does not read it.
+TARGET = "target_tokenizer.json"
+
+
 class MarksTexts(Protocol):
     """What an exported tokenizer asks of a task."""
 
@@ -39,7 +43,9 @@ def read(folder: Path, model: Config) -> ConfiguredTokenizer:
             f"{folder}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own tokenizer"
         )
     with user_errors(str(folder)):
-        return hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
+        configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
+        configured.target = _read_target(folder)
+    return configured
 
 
 def _read(folder: Path) -> "Tokenizer":
@@ -52,6 +58,13 @@ def _read(folder: Path) -> "Tokenizer":
     tokenizer_classes.add_tokens(tokenizer, files)
     _compare(tokenizer, files)
     return tokenizer
+
+
+def _read_target(folder: Path) -> "Tokenizer | None":
+    """The tokenizer of translations, where the folder has one for them: Marian's, or what `save` writes."""
+    if (folder / TARGET).exists():
+        return tokenizer_kinds.read_own(folder / TARGET)
+    return None if (folder / "tokenizer.json").exists() else tokenizer_classes.read_target(folder)
 
 
 def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
@@ -73,6 +86,12 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
             )
 
 
+def target_text(tokenizer: AnyTokenizer) -> str:
+    """The file of the tokenizer of translations; "" where there is none."""
+    is_pair = isinstance(tokenizer, ConfiguredTokenizer) and tokenizer.target is not None
+    return tokenizer.target.to_str(pretty=True) if is_pair else ""
+
+
 def fields(tokenizer: AnyTokenizer) -> dict[str, object]:
     """The fields of config.json that a tokenizer decides."""
     return {"pad_token_id": tokenize.special_tokens(tokenizer).pad}
@@ -89,6 +108,8 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
     if template := task.hf_template(run, tokenizer):
         exported.post_processor = _post_processor(template, names, special)
     exported.save(str(folder / "tokenizer.json"))
+    if text := target_text(tokenizer):
+        (folder / TARGET).write_text(text, encoding="utf-8")
     types = ["token_type_ids"] if run.model.sizes.get("Y", 0) > 1 else []
     options = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -42,11 +42,13 @@ class ConfiguredTokenizer:
     """A `tokenizers.Tokenizer`, whose methods it has, with the fields of its tokenizer_config.json.
 
     fields: the role of a special token, such as `eos_token` -> its text; and the rest that stays with a tokenizer
+    target: the tokenizer of the texts that a translation model writes, where it is another; its ids are the same
     """
 
-    def __init__(self, tokenizer: "Tokenizer", fields: Mapping[str, Any]):
+    def __init__(self, tokenizer: "Tokenizer", fields: Mapping[str, Any], target: "Tokenizer | None" = None):
         self.tokenizer = tokenizer
         self.fields = dict(fields)
+        self.target = target
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "tokenizer":  # while a copy is made
@@ -81,6 +83,12 @@ def special_tokens(tokenizer: AnyTokenizer) -> SpecialTokens:
     pad = ids["pad"] if ids.get("pad", -1) >= 0 else sep
     unk, cls = (ids[role] if ids.get(role, -1) >= 0 else pad for role in ("unk", "cls"))
     return SpecialTokens(pad, unk, cls, sep, ids.get("mask", -1))
+
+
+def target_tokenizer(tokenizer: AnyTokenizer) -> AnyTokenizer:
+    """The tokenizer of the texts that a translation model writes."""
+    target = tokenizer.target if isinstance(tokenizer, ConfiguredTokenizer) else None
+    return target or tokenizer
 
 
 def document_marks(tokenizer: AnyTokenizer) -> DocumentMarks:

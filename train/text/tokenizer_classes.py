@@ -27,6 +27,7 @@ class TokenizerClass(NamedTuple):
         add_eos_token say
     spaced: fields whose token takes the space before it, if no file says otherwise
     adds_bos: the default of add_bos_token
+    target: as `build`, for the texts that a model writes, where they have a vocabulary of their own
     """
 
     files: tuple[str, ...]
@@ -35,6 +36,7 @@ class TokenizerClass(NamedTuple):
     template: tuple[str, str] | None = None
     spaced: tuple[str, ...] = ()
     adds_bos: bool = False
+    target: "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer] | None" = None
 
 
 _PAIRS = ("vocab.json", "merges.txt")
@@ -133,6 +135,13 @@ CLASSES: Mapping[str, TokenizerClass] = {
         *vocabulary_files.MBART,
         *vocabulary_files.MBART_50,
     ),
+    "MarianTokenizer": TokenizerClass(
+        ("vocab.json", "source.spm", "target.spm"),
+        vocabulary_files.marian("source.spm"),
+        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+        ("$A {eos_token}", "$A $B {eos_token}"),
+        target=vocabulary_files.marian("target.spm"),
+    ),
     "LlamaTokenizer": TokenizerClass(
         ("tokenizer.model",),
         vocabulary_files.llama,
@@ -150,6 +159,19 @@ _REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 
 def read(folder: Path) -> "Tokenizer":
     """The tokenizer of a folder without tokenizer.json. Raises ValueError where it is of another class, or damaged."""
+    files, rules = _rules(folder)
+    return guarded(lambda: _with_special(rules, rules.build, files))
+
+
+def read_target(folder: Path) -> "Tokenizer | None":
+    """The tokenizer of the texts that a translation model writes, where it is not that of the texts it reads."""
+    files, rules = _rules(folder)
+    build = rules.target
+    return guarded(lambda: _with_special(rules, build, files)) if build else None
+
+
+def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:
+    """What a folder says of its tokenizer, and its class. Raises ValueError for an unknown class or missing files."""
     files = tokenizer_files.read(folder)
     name = _of_model(files.model_type) if files.class_name in _GENERIC else files.class_name
     if not name:
@@ -166,7 +188,7 @@ def read(folder: Path) -> "Tokenizer":
     missing = [file for file in rules.files if not (folder / file).exists()]
     if missing:
         raise ValueError(f"it has neither tokenizer.json nor {', '.join(missing)}, which {name} reads; copy it there")
-    return guarded(lambda: _with_special(rules, files))
+    return files, rules
 
 
 def _of_model(model_type: str) -> str:
@@ -175,11 +197,15 @@ def _of_model(model_type: str) -> str:
     return next((name for name in CLASSES if name.lower() == f"{word}tokenizer"), "")
 
 
-def _with_special(rules: TokenizerClass, files: TokenizerFiles) -> "Tokenizer":
+def _with_special(
+    rules: TokenizerClass,
+    build: "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer]",
+    files: TokenizerFiles,
+) -> "Tokenizer":
     """The tokenizer with its special tokens, and with what it puts around texts."""
     names = {field: files.name(field, default) for field, default in rules.special.items()}
     names |= {field: token.content for field, token in files.special.items()}
-    tokenizer = rules.build(files, names)
+    tokenizer = build(files, names)
     add_tokens(tokenizer, files, _named(tokenizer, rules, files))
     tokenizer.post_processor = _post_processor(tokenizer, rules, files, names)
     return tokenizer

@@ -4,6 +4,7 @@ Each function reads one layout of files: a folder and the names of its special t
 without them. `tokenizer_classes` says which class has which layout.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,6 +172,47 @@ def deberta_v2(files: TokenizerFiles, names: Names) -> "Tokenizer":
         steps = filter(None, [pre_tokenizers.Punctuation("isolated"), tokenizer.pre_tokenizer])
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
     return tokenizer
+
+
+def marian(file_name: str) -> Callable[[TokenizerFiles, Names], "Tokenizer"]:
+    """The reader of one model of Marian's pair, whose pieces have the ids of vocab.json (Junczys-Dowmunt et al. 2018).
+
+    A piece without an id is left out, with a warning: words that have it are cut in another way.
+    """
+
+    def build(files: TokenizerFiles, names: Names) -> "Tokenizer":
+        from tokenizers import AddedToken
+
+        if files.option("separate_vocabs", False):
+            raise ValueError("separate_vocabs=true is not supported: both languages must share vocab.json")
+        ids = read_vocab(files.folder / "vocab.json")
+        model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
+        tokenizer = sentencepiece_model.convert(model._replace(pieces=_renumbered(model, ids, names, file_name)))
+        codes = [token for token in ids if token.startswith(">>") and token.endswith("<<")]
+        tokenizer.add_tokens([AddedToken(code, normalized=False) for code in codes])
+        return tokenizer
+
+    return build
+
+
+def _renumbered(
+    model: sentencepiece_model.SentencePieceModel, ids: Mapping[str, int], names: Names, file_name: str
+) -> list[Piece]:
+    """The pieces in the order of their ids; those that the model lacks never win."""
+    tokens = sorted(ids, key=ids.__getitem__)
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError(f"vocab.json does not number its {len(ids)} tokens from 0 to {len(ids) - 1}; correct it")
+    if names["unk_token"] not in ids:
+        raise ValueError(f"vocab.json has no {names['unk_token']}, the token of unknown characters; add it")
+    pieces = {piece.text: piece for piece in model.pieces if piece.kind not in (CONTROL, UNKNOWN)}
+    if lost := [text for text in pieces if text not in ids]:
+        warnings.warn(
+            f"{len(lost)} of {len(pieces)} pieces of {file_name} have no id in vocab.json, such as {lost[0]!r}; words "
+            "that have them are cut into other pieces",
+            stacklevel=2,
+        )
+    unknown = {names["unk_token"]: Piece(names["unk_token"], 0.0, UNKNOWN)}
+    return [unknown.get(token) or pieces.get(token) or Piece(token, 0.0, UNUSED) for token in tokens]
 
 
 def as_they_are(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:

@@ -15,6 +15,7 @@ from train.tasks.translate.options import Translate
 from train.tasks.translate.pair_packing import RowPlan
 from train.tasks.translate.source import Pair
 from train.text import tokenize
+from train.text.special import target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
 
@@ -144,7 +145,11 @@ class PairReader:
     ) -> TranslationPairs:
         """Raises UserError for a pair that is too long under --task.long=error."""
         run = self.run
-        sides = [encode(self.tokenizer, side, self.log, name, segmentation) for side in zip(*pairs, strict=True)]
+        tokenizers = self.tokenizer, target_tokenizer(self.tokenizer)
+        sides = [
+            encode(tokenizer, side, self.log, name, segmentation)
+            for tokenizer, side in zip(tokenizers, zip(*pairs, strict=True), strict=True)
+        ]
         template = tokenize.sequence_template(self.tokenizer, run.task.start)
         pack = run.data.pack if run.model.reads_packed else False
         rows = TranslationPairs(pairs, sides, run.batch, template, RowOptions(smoothing, max_shapes, pack, self._first))

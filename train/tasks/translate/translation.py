@@ -19,6 +19,7 @@ from train.screens.finite import checked
 from train.settings.schema import Run
 from train.tasks.translate.options import Translate
 from train.text import tokenize
+from train.text.special import target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
 Result = TypeVar("Result")
@@ -134,7 +135,7 @@ def word_alignment(
     """
     template = tokenize.sequence_template(tokenizer, run.task.start)
     source_ids = tokenizer.encode(source, add_special_tokens=False)
-    target_ids = tokenizer.encode(target, add_special_tokens=False)
+    target_ids = target_tokenizer(tokenizer).encode(target, add_special_tokens=False)
     tokens, valid = padded([template.wrap(source_ids.ids)], template.pad)
     target_tokens, _ = padded([[*template.decoder_prefix, *target_ids.ids]], template.pad)
     weights = np.asarray(_alignment(run.model, encode_sources(run.model, params, tokens, valid), target_tokens))
