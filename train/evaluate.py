@@ -115,12 +115,14 @@ def _measure(
     from train.devices.mesh import available_devices
     from train.screens.console import Log
     from train.tasks.record import measure
+    from train.text import control_tokens
     from train.training import evaluation, step
     from train.training.job import Job
 
     log = Log()
     task = table.task_of(run)
-    corpus = task.load(run, log, folder, valid_only=True)
+    with control_tokens.reading(run.data.control_tokens):
+        corpus = task.load(run, log, folder, valid_only=True)
     targets.check_targets(corpus, task.batch_spec(run))
     devices = available_devices()
     capacity.check_tokens(run.model, run.batch.unit * run.row_tokens, flags="batch in run.json")

@@ -55,12 +55,13 @@ def predict(argv):
 
     from train.devices import capacity
     from train.screens.console import Log
+    from train.text import control_tokens
 
     log = Log()
     capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)
     params = as_weights(options.weights, folder, folder.load(log=log.info), log)
     predictions = predictor.predict(params, folder, inputs, log, options.batch)
-    with line_writer(options.to) as write:
+    with control_tokens.reading(folder.config.data.control_tokens), line_writer(options.to) as write:
         for prediction in predictions:
             as_object = options.to.endswith(".jsonl")
             write(json_text(prediction.row) if as_object else prediction.line)

@@ -1,6 +1,7 @@
 """Tokenizers of folders without tokenizer.json: ids by hand, and what is refused."""
 
 import json
+import struct
 
 import pytest
 
@@ -130,3 +131,51 @@ def test_two_files_that_contradict_each_other(tmp_path):
     bert(tmp_path, strip_accents=False)
     with pytest.raises(UserError, match="strip_accents is false in tokenizer_config.json and true in tokenizer.json"):
         hf_tokenizer.read(tmp_path, model)
+
+
+def piece(text, score=0.0, kind=1):
+    """A SentencePiece message: text, score and kind."""
+    data = text.encode()
+    body = b"\x0a" + bytes([len(data)]) + data + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
+    return b"\x0a" + bytes([len(body)]) + body
+
+
+def model(*texts):
+    """A unigram model of these pieces after <unk>, <s> and </s>, which prepares texts as by default."""
+    special = piece("<unk>", kind=2) + piece("<s>", kind=3) + piece("</s>", kind=3)
+    return special + b"".join(map(piece, texts)) + b"\x12\x02\x18\x01" + b"\x1a\x02\x18\x01"
+
+
+def test_fairseq_numbers_pieces_anew(tmp_path):
+    path = folder(tmp_path, model_type="xlm-roberta")
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(model("▁", "▁a", "b"))
+    tokenizer = tokenizer_classes.read(path)
+    assert tokenizer.encode("ab a", "a").ids == [0, 5, 6, 5, 2, 2, 5, 2]
+    assert tokenizer.encode("a x <mask>", add_special_tokens=False).ids == [5, 4, 3, 7]
+    assert tokenizer.decode([0, 5, 6, 5, 2]) == "ab a"
+
+
+def test_a_pair_of_models_shares_the_ids_of_vocab_json(tmp_path):
+    """A piece of the other language is unknown in a text, and both languages can be written."""
+    tokens = ["</s>", "<unk>", "▁", "▁a", "b", ">>de<<", "▁ein", "x", "<pad>"]
+    vocab = {token: number for number, token in enumerate(tokens)}
+    path = folder(tmp_path, {"vocab.json": vocab}, "marian")
+    (tmp_path / "source.spm").write_bytes(model("▁", "▁a", "b"))
+    (tmp_path / "target.spm").write_bytes(model("▁", "▁ein", "x"))
+    tokenizer = hf_tokenizer.read(path, Config(vocab=128))
+    assert tokenizer.encode(">>de<< ab x").ids == [5, 3, 4, 2, 1, 0]
+    assert tokenizer.target.encode("ein ein b").ids == [6, 6, 2, 1, 0]
+    assert tokenizer.decode([6, 7, 3, 4, 0]) == "einx ab"
+    numbered = {token: number for number, token in enumerate(token for token in tokens if token != "b")}
+    with pytest.warns(UserWarning, match="1 of 3 pieces of source.spm have no id in vocab.json, such as 'b'"):
+        tokenizer_classes.read(folder(tmp_path, {"vocab.json": numbered}, "marian"))
+    with pytest.raises(UserError, match="vocab.json does not number its 2 tokens from 0 to 1"):
+        hf_tokenizer.read(folder(tmp_path, {"vocab.json": {"<unk>": 0, "a": 7}}, "marian"), Config(vocab=128))
+    with pytest.raises(UserError, match="separate_vocabs=true is not supported"):
+        hf_tokenizer.read(folder(tmp_path, {"vocab.json": vocab}, "marian", separate_vocabs=True), Config(vocab=128))
+
+
+def test_llama_without_bytes_is_refused(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(model("▁", "▁a"))
+    with pytest.raises(ValueError, match="no tokens of bytes"):
+        tokenizer_classes.read(folder(tmp_path, model_type="llama"))

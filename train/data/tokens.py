@@ -12,7 +12,7 @@ import numpy as np
 from train import UserError
 from train.files import cache
 from train.settings.schema import Run
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 from train.text.special import DocumentMarks
 
 # Characters of a piece of a text, of the pieces that are tokenized together, and of a line beside a cut.
@@ -84,9 +84,13 @@ def encode(
     The progress bar shows `name`. BPE dropout (Provilkov et al. 2020) has no seed in the tokenizers library: the
     cache keeps what was drawn under the index of the segmentation.
     """
+    control_tokens.check(tokenizer, texts)
+    if said := control_tokens.report(tokenizer, texts, name):
+        log.info(said)
     drawn = [str(segmentation.dropout), str(segmentation.index)] if segmentation.dropout else []
     marked = [] if marks is None else [f"marks {marks.first} {marks.last}"]
-    key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *marked], texts)
+    read = "control tokens" if control_tokens.mode() == "keep" else "text"
+    key = cache.digest([tokenize.fingerprint(tokenizer), read, *drawn, *marked], texts)
     path = cache.cache_dir() / "tokens" / key
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
     content = cache.read(path)
@@ -131,8 +135,7 @@ def segmentation_hash(run: Run, texts: Iterable[TokenizedTexts]) -> str:
 
 def in_memory(tokenizer, texts: Sequence[str]) -> TokenizedTexts:
     """The tokens of a few texts, without the cache."""
-    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    ids = [np.asarray(encoding.ids, np.int64) for encoding in encodings]
+    ids = list(control_tokens.ids_of(tokenizer, control_tokens.encode(tokenizer, texts)))
     return TokenizedTexts(np.concatenate([np.zeros(0, np.int64), *ids]), np.cumsum([0, *map(len, ids)]))
 
 
@@ -144,10 +147,11 @@ def _write(tokenizer, texts: Sequence[str], advance, path, dtype: type, marks: D
     with cache.writer(path) as append:
         append(np.array(before, dtype).tobytes())
         for batch in _batches(tokenizer, texts):
-            encodings = tokenizer.encode_batch([piece.text for piece in batch], add_special_tokens=False)
-            for piece, encoding in zip(batch, encodings, strict=True):
-                ids = encoding.ids[_tokens_before(encoding, piece.context) :]
-                append(np.asarray(ids, dtype).tobytes())
+            encodings = control_tokens.encode(tokenizer, [piece.text for piece in batch])
+            in_context = control_tokens.ids_of(tokenizer, encodings)
+            for piece, encoding, ids_in_context in zip(batch, encodings, in_context, strict=True):
+                ids = ids_in_context[_tokens_before(encoding, piece.context) :]
+                append(ids.astype(dtype).tobytes())
                 total += len(ids)
                 if piece.is_last:
                     follows = after if len(starts) == len(texts) else between
@@ -192,7 +196,7 @@ def _pieces(tokenizer, text: str) -> Iterator[_Piece]:
         if line_break.end() - start < _PIECE:
             continue
         line = max(text.rfind("\n", start, line_break.start()) + 1, line_break.end() - _LINE)
-        window = tokenizer.encode(text[line : line_break.end() + _LINE], add_special_tokens=False)
+        (window,) = control_tokens.encode(tokenizer, [text[line : line_break.end() + _LINE]])
         for cut in (line_break.start(), line_break.end()):
             if cut > line and not any(first < cut - line < end for first, end in window.offsets):
                 yield _Piece(text[start - context : cut], context, False)

@@ -17,6 +17,7 @@ class Data:
     header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
     split: file | line | blank-line: what a document of a .txt file is
     format: text | jsonl | tsv | csv | conll | json: what files hold; none: what their endings say
+    control_tokens: text | error | keep: what [MASK], </s> and the like are where they stand in a text
     pack: several documents share a row (true), or each has rows of its own (false); none: as the model can
     broken: skip | error: leave out pictures that cannot be decoded, named and counted, or end; none: end
     folds: parts of the rows for cross-validation, each with its share of every label; none: one split
@@ -30,6 +31,7 @@ class Data:
     header: bool = True
     split: Literal["file", "line", "blank-line"] = "file"
     format: Literal["text", "jsonl", "tsv", "csv", "conll", "json"] | None = None
+    control_tokens: Literal["text", "error", "keep"] = "text"
     pack: bool | None = None
     broken: Literal["skip", "error"] | None = None
     folds: int | None = None

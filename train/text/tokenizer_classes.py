@@ -4,9 +4,10 @@ Defaults are those of transformers 4, with which such folders were made: a mask 
 and Llama puts <s> before a text. transformers 5 has dropped both where no file says so.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from train.text import tokenizer_files, vocabulary_files
 from train.text.tokenizer_files import TokenizerFiles
@@ -15,6 +16,9 @@ from train.text.tokenizer_kinds import guarded
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.processors import TemplateProcessing
+
+
+Build: TypeAlias = "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer]"
 
 
 class TokenizerClass(NamedTuple):
@@ -31,12 +35,12 @@ class TokenizerClass(NamedTuple):
     """
 
     files: tuple[str, ...]
-    build: "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer]"
+    build: "Build"
     special: Mapping[str, str]
     template: tuple[str, str] | None = None
     spaced: tuple[str, ...] = ()
     adds_bos: bool = False
-    target: "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer] | None" = None
+    target: "Build | None" = None
 
 
 _PAIRS = ("vocab.json", "merges.txt")
@@ -160,14 +164,13 @@ _REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 def read(folder: Path) -> "Tokenizer":
     """The tokenizer of a folder without tokenizer.json. Raises ValueError where it is of another class, or damaged."""
     files, rules = _rules(folder)
-    return guarded(lambda: _with_special(rules, rules.build, files))
+    return _built(rules, rules.build, files)
 
 
 def read_target(folder: Path) -> "Tokenizer | None":
     """The tokenizer of the texts that a translation model writes, where it is not that of the texts it reads."""
     files, rules = _rules(folder)
-    build = rules.target
-    return guarded(lambda: _with_special(rules, build, files)) if build else None
+    return _built(rules, rules.target, files) if rules.target else None
 
 
 def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:
@@ -197,11 +200,24 @@ def _of_model(model_type: str) -> str:
     return next((name for name in CLASSES if name.lower() == f"{word}tokenizer"), "")
 
 
-def _with_special(
-    rules: TokenizerClass,
-    build: "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer]",
-    files: TokenizerFiles,
-) -> "Tokenizer":
+def _built(rules: TokenizerClass, build: "Build", files: TokenizerFiles) -> "Tokenizer":
+    """The tokenizer, built without the library's output but with our own warnings."""
+    caught: list[warnings.WarningMessage] = []
+
+    def build_and_record() -> "Tokenizer":
+        with warnings.catch_warnings(record=True) as recorded:
+            warnings.simplefilter("always", UserWarning)
+            tokenizer = _with_special(rules, build, files)
+        caught.extend(recorded)
+        return tokenizer
+
+    tokenizer = guarded(build_and_record)
+    for warning in caught:
+        warnings.warn(f"{files.folder}: {warning.message}", stacklevel=2)
+    return tokenizer
+
+
+def _with_special(rules: TokenizerClass, build: "Build", files: TokenizerFiles) -> "Tokenizer":
     """The tokenizer with its special tokens, and with what it puts around texts."""
     names = {field: files.name(field, default) for field, default in rules.special.items()}
     names |= {field: token.content for field, token in files.special.items()}

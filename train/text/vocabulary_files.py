@@ -28,6 +28,9 @@ _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+# A character of private use: no text has a token that ends in it, and none is written.
+_HIDDEN = "\U000f0000"
+
 # The languages of mBART (Liu et al. 2020) in the order of their ids, and those that mBART-50 has after them.
 MBART = """ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP
     nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN""".split()
@@ -181,15 +184,15 @@ def marian(file_name: str) -> Callable[[TokenizerFiles, Names], "Tokenizer"]:
     """
 
     def build(files: TokenizerFiles, names: Names) -> "Tokenizer":
-        from tokenizers import AddedToken
+        from tokenizers import AddedToken, decoders
 
         if files.option("separate_vocabs", False):
             raise ValueError("separate_vocabs=true is not supported: both languages must share vocab.json")
         ids = read_vocab(files.folder / "vocab.json")
         model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
         tokenizer = sentencepiece_model.convert(model._replace(pieces=_renumbered(model, ids, names, file_name)))
-        codes = [token for token in ids if token.startswith(">>") and token.endswith("<<")]
-        tokenizer.add_tokens([AddedToken(code, normalized=False) for code in codes])
+        tokenizer.add_tokens([AddedToken(token, normalized=False) for token in ids if _is_language(token)])
+        tokenizer.decoder = decoders.Sequence([decoders.Replace(_HIDDEN, ""), tokenizer.decoder])
         return tokenizer
 
     return build
@@ -198,7 +201,7 @@ def marian(file_name: str) -> Callable[[TokenizerFiles, Names], "Tokenizer"]:
 def _renumbered(
     model: sentencepiece_model.SentencePieceModel, ids: Mapping[str, int], names: Names, file_name: str
 ) -> list[Piece]:
-    """The pieces in the order of their ids; those that the model lacks never win."""
+    """The pieces in the order of their ids; those that the model lacks are hidden from texts."""
     tokens = sorted(ids, key=ids.__getitem__)
     if sorted(ids.values()) != list(range(len(ids))):
         raise ValueError(f"vocab.json does not number its {len(ids)} tokens from 0 to {len(ids) - 1}; correct it")
@@ -212,7 +215,14 @@ def _renumbered(
             stacklevel=2,
         )
     unknown = {names["unk_token"]: Piece(names["unk_token"], 0.0, UNKNOWN)}
-    return [unknown.get(token) or pieces.get(token) or Piece(token, 0.0, UNUSED) for token in tokens]
+    added = {token: Piece(token, 0.0, UNUSED) for token in tokens if token in names.values() or _is_language(token)}
+    known = pieces | added | unknown
+    return [known.get(token) or Piece(token + _HIDDEN, 0.0, UNUSED) for token in tokens]
+
+
+def _is_language(token: str) -> bool:
+    """Whether a token names the language to write, as >>fr<< does."""
+    return token.startswith(">>") and token.endswith("<<")
 
 
 def as_they_are(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:

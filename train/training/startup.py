@@ -27,7 +27,7 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks import resolve, table
 from train.tasks.record import HEAD_CLASSES
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 from train.training import resumption, step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, planned_shapes, train_step_for
@@ -116,7 +116,8 @@ def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Corpus:
         saved = takeover.of_init(run)
     elif teacher is not None:
         saved = teacher.saved
-    corpus = task.load(run, log, saved)
+    with control_tokens.reading(run.data.control_tokens):
+        corpus = task.load(run, log, saved)
     if teacher is not None:
         teacher.check_corpus(corpus)
     return corpus

@@ -11,6 +11,7 @@ from train.data.corpus import TaskRows
 from train.images.rows import ImageRows
 from train.lab.check.result import Result, not_applicable
 from train.lab.check.subject import Subject
+from train.text import control_tokens
 
 # Tokens of a passage that counts as copied (Brown et al. 2020, appendix C), the share of such passages that makes a
 # text a copy, and the tokens of each side that are looked at.
@@ -149,6 +150,17 @@ def label_balance(subject: Subject) -> Result:
     return Result(share, 0.95, f"{detail}; {missing} are missing in the validation data" if missing else detail)
 
 
+@of_texts
+def control_tokens_in_texts(subject: Subject) -> Result:
+    """No text spells a control token, such as [MASK]."""
+    found = control_tokens.found_so_far
+    mode = subject.job.run.data.control_tokens
+    meaning = "control tokens" if mode == "keep" else "text"
+    example = f", such as {found.most_common(1)[0][0]}" if found else ""
+    detail = f"control tokens that the texts spell{example}; they are read as {meaning} (--data.control-tokens={mode})"
+    return Result(float(found.total()), 0.0 if mode == "keep" else float(found.total()), detail)
+
+
 def _label_counts(subject: Subject, batches) -> np.ndarray:
     """How often every label is a target."""
     labels = [batch[subject.targets][batch[subject.weights[0]] > 0] for batch in batches]
@@ -201,6 +213,7 @@ PROBES = (
     empty_texts,
     truncated_texts,
     unknown_tokens,
+    control_tokens_in_texts,
     label_balance,
     padding_share,
     tokenizer_round_trip,

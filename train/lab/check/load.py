@@ -8,6 +8,7 @@ from train.devices.mesh import use_cores
 from train.lab.check.subject import Subject
 from train.runs import run_folder
 from train.screens.console import Log
+from train.text import control_tokens
 from train.training import startup
 
 
@@ -28,6 +29,7 @@ def subject_of_folder(path: str, log: Log) -> Subject:
     folder = run_folder.open_folder(path)
     run = folder.config
     use_cores(run)
-    corpus = folder.task.load(run, log, folder)
+    with control_tokens.reading(run.data.control_tokens):
+        corpus = folder.task.load(run, log, folder)
     job = startup.job_on_mesh(run, log)
     return Subject(job, corpus, folder.load(job.mesh, log.info), False, log)

@@ -19,6 +19,7 @@ from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
 from train.tasks.record import Folder, Prediction, Predictor
+from train.text import control_tokens
 
 # The fields of a batch to score.
 BATCH_SPEC = {
@@ -84,7 +85,7 @@ def inputs(options: PredictOptions, folder: Folder) -> list[str]:
 def predict(params: tfm.CausalLM, folder: Folder, texts: Sequence[str], log: Log, batch: int) -> Iterator[Prediction]:
     """The perplexity of a token of each text, and bits a byte; nothing for a text without a token to predict."""
     run, prefix = folder.config, list(folder.text_prefix)
-    encodings = folder.processor.encode_batch(list(texts), add_special_tokens=False)
+    encodings = control_tokens.encode(folder.processor, texts)
     length = run.batch.length
     stride = min(length, run.task.stride or max(1, length // 2))
     windows = [

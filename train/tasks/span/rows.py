@@ -16,7 +16,7 @@ from train.data.windows import best_windows, cut
 from train.screens.console import Log
 from train.tasks.span.options import Span
 from train.tasks.span.source import Question
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 
 # Passages that are tokenized together.
 _BATCH = 1000
@@ -141,10 +141,12 @@ def plain(tokenizer: Tokenizer):
 def encode(texts: Sequence[str], tokenizer: Tokenizer, log: Log, name: str) -> list[Passage]:
     """Texts as tokens with their characters; those without a visible character are left out at the ends of a text."""
     passages = []
+    if said := control_tokens.report(tokenizer, texts, name):
+        log.info(said)
     with log.progress(f"tokenizing {name}", len(texts)) as advance:
         for start in range(0, len(texts), _BATCH):
             batch = list(texts[start : start + _BATCH])
-            encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
+            encodings = control_tokens.encode(tokenizer, batch)
             passages += [_passage(text, encoding) for text, encoding in zip(batch, encodings, strict=True)]
             advance(len(batch))
     return passages

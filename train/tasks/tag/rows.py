@@ -17,7 +17,7 @@ from train.data.sources.files import Row
 from train.screens.console import Log
 from train.tasks.tag.metric import OUTSIDE, Entity, entities, inside_starts, scheme
 from train.tasks.tag.source import place_of
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 from train.text.special import SpecialTokens
 
 # Sentences that are split at a time, and the multiple that the length of a row for predictions is.
@@ -44,10 +44,12 @@ def split(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], log: Log, na
     unknown = tokenize.special_tokens(tokenizer).unk
     pieces = Pieces([], [], 0)
     unreadable = 0
+    if said := control_tokens.report(tokenizer, sentences, name):
+        log.info(said)
     with log.progress(f"tokenizing {name}", len(sentences)) as advance:
         for start in range(0, len(sentences), _BATCH):
             batch = [[space + word for word in words] for words in sentences[start : start + _BATCH]]
-            encodings = tokenizer.encode_batch(batch, is_pretokenized=True, add_special_tokens=False)
+            encodings = control_tokens.encode(tokenizer, batch, is_pretokenized=True)
             for words, encoding in zip(batch, encodings, strict=True):
                 ids, firsts, missing = _words_of(encoding, len(words), unknown)
                 pieces.ids.append(ids)

@@ -11,7 +11,7 @@ from train.settings.predict import PredictOptions
 from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.translate import translation
 from train.tasks.translate.source import columns_of
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 
 
 def inputs(options: PredictOptions, folder: Folder) -> list[str]:
@@ -24,7 +24,7 @@ def inputs(options: PredictOptions, folder: Folder) -> list[str]:
     texts = [options.text] if options.text else files.read_texts(Path(options.file), data, column)
     limit = folder.config.model.max_length
     template = tokenize.sequence_template(folder.processor, folder.config.task.start)
-    for line, encoding in enumerate(folder.processor.encode_batch(texts, add_special_tokens=False), start=1):
+    for line, encoding in enumerate(control_tokens.encode(folder.processor, texts), start=1):
         tokens = len(template.wrap(encoding.ids))
         if limit is not None and tokens > limit:
             raise UserError(f"sentence {line} has {tokens} tokens, and the model has {limit} positions; shorten it")

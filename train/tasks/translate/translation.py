@@ -18,7 +18,7 @@ from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.schema import Run
 from train.tasks.translate.options import Translate
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 from train.text.special import target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
@@ -51,7 +51,7 @@ def translate(
     template = tokenize.sequence_template(tokenizer, run.task.start)
     beam = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
     batches = Batches.on_device(batch)
-    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    encodings = control_tokens.encode(tokenizer, texts)
     sources = [template.wrap(encoding.ids) for encoding in encodings]
 
     def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
@@ -134,8 +134,8 @@ def word_alignment(
     position that predicts a token attends for it.
     """
     template = tokenize.sequence_template(tokenizer, run.task.start)
-    source_ids = tokenizer.encode(source, add_special_tokens=False)
-    target_ids = target_tokenizer(tokenizer).encode(target, add_special_tokens=False)
+    (source_ids,) = control_tokens.encode(tokenizer, [source])
+    (target_ids,) = control_tokens.encode(target_tokenizer(tokenizer), [target])
     tokens, valid = padded([template.wrap(source_ids.ids)], template.pad)
     target_tokens, _ = padded([[*template.decoder_prefix, *target_ids.ids]], template.pad)
     weights = np.asarray(_alignment(run.model, encode_sources(run.model, params, tokens, valid), target_tokens))
