@@ -62,13 +62,13 @@ def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:
     return tokenizer.to_str(pretty=True), hf_roles.save(tokenizer), hf_tokenizer.target_text(tokenizer)
 
 
-def _read_tokenizer(path: Path, *beside: Path) -> AnyTokenizer:
+def _read_tokenizer(path: Path, config: Path | None = None, target: Path | None = None) -> AnyTokenizer:
     """A tokenizer, and what its configuration says of it, and the tokenizer of translations, where the run has them."""
-    tokenizer, files = read_own(path), {file.name: file for file in beside if file.exists()}
-    if hf_roles.CONFIG not in files:
+    tokenizer = read_own(path)
+    if config is None or not config.exists():
         return tokenizer
-    target = read_own(files[hf_tokenizer.TARGET]) if hf_tokenizer.TARGET in files else None
-    return ConfiguredTokenizer(tokenizer, read_object(files[hf_roles.CONFIG]), target)
+    has_target = target is not None and target.exists() and target.stat().st_size > 0
+    return ConfiguredTokenizer(tokenizer, read_object(config), read_own(target) if has_target else None)
 
 
 TOKENIZER = ProcessorKind(
