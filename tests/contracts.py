@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding
+from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -108,16 +109,7 @@ def model_of(name):
     """The configuration of a row, its function (`tfm.encoder` or `tfm.decoder`), its specs and parameters."""
     row = VARIANTS[name]
     specs = tfm.encoder_specs(row.config)
-    return row.config, tfm.encoder if row.encoder else tfm.decoder, specs, parameters(specs)
-
-
-def parameters(specs):
-    """As initialized, plus noise: a parameter that starts at 0 or 1 would hide mistakes."""
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(np.asarray(leaf) + np.float32(0.1) * rng.normal(size=leaf.shape).astype(np.float32)),
-        tfm.init(specs, jax.random.key(0)),
-    )
+    return row.config, tfm.encoder if row.encoder else tfm.decoder, specs, random_params(specs)
 
 
 def assert_near(actual, expected, tolerance=1e-4):
@@ -153,7 +145,7 @@ def mixer_alone(row):
         call = tfm.LayerCall(options, config, params, mixer.prepare(tfm.LayerCall(options, config), context), None)
         return mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)[0]
 
-    return parameters(mixer.specs(options, config)), forward
+    return random_params(mixer.specs(options, config)), forward
 
 
 def slope(function, x, direction):
@@ -217,7 +209,7 @@ def test_cached_is_full(name):
     """A prompt, several tokens, one token: states as of a pass over everything; padding on the left changes nothing,
     nor do slots that are allocated later."""
     config = VARIANTS[name].config
-    params = parameters(tfm.causal_lm_specs(config))
+    params = random_params(tfm.causal_lm_specs(config))
     extend = jax.jit(functools.partial(tfm.extend, params.decoder, config))
     allocate = jax.jit(lambda cache: tfm.allocate_slots(config, cache, 12))
 
@@ -246,7 +238,7 @@ def test_cached_is_full(name):
 def test_beams_have_the_probability_of_a_full_pass(name):
     """Beam search reorders states that it does not know: the log-probability of each text is that of a pass over it."""
     config = VARIANTS[name].config
-    params = parameters(tfm.causal_lm_specs(config))
+    params = random_params(tfm.causal_lm_specs(config))
     prompts = [[5, 6, 7], [8, 9]]
     for prompt, hypotheses in zip(
         prompts, tfm.beam_search(params, config, prompts, 5, tfm.Beam(width=4), (), 4), strict=True

@@ -9,6 +9,7 @@ import optax
 import pytest
 from flax import errors, nnx, struct
 from layers.blocks import context_of, run_block
+from random_params import random_params
 
 import tfm
 from tfm.nnx import dotted
@@ -65,7 +66,7 @@ def same_arrays(actual, expected):
 
 @cache
 def initial(seed):
-    return tfm.init(SPECS, jax.random.key(seed))
+    return random_params(SPECS, seed)
 
 
 def masked_lm(seed=0):

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from random_params import random_params
 
 import tfm
 
@@ -91,7 +92,7 @@ def test_alibi_needs_heads():
 )
 def test_tokens_that_are_none(tokens, message):
     config = tfm.Config(layers=1, heads=2, width=8, vocab=20, length=8)
-    params = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    params = random_params(tfm.encoder_specs(config))
     with pytest.raises(ValueError, match=f"^{message}"):
         tfm.encoder(params, config, tokens)
     with pytest.raises(ValueError, match=r"^types must have the shape \[2, 3\] of the tokens, not \[2, 4\]"):

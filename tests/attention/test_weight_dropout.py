@@ -52,7 +52,9 @@ def test_weights_are_dropped_at_the_rate(mask, small):
     np.testing.assert_allclose(factors(mask), scales, rtol=1e-3)
 
 
-@pytest.mark.parametrize("mask", [None, STRIDED, PACKED], ids=["none", "strided", "packed"])
+@pytest.mark.parametrize(
+    "mask", [None, pytest.param(STRIDED, marks=pytest.mark.slow), PACKED], ids=["none", "strided", "packed"]
+)
 def test_gradients_drop_the_same_weights(mask, small):
     """As a dense form with the factors of the forward pass; and again for the same key, not for another one."""
     scales, weights_of_y = factors(mask), jnp.asarray(np.random.default_rng(2).normal(size=(B, T, K, G, H)))

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from random_params import random_params
 from small import FLAGS, call, write_text
 from tasks.translate.test_task import SMALL, counting, write_sides
 
@@ -136,7 +137,7 @@ def test_a_folder_of_a_folder_keeps_its_fields(tmp_path):
 def test_an_encoder_without_a_head_comes_back_as_one(tmp_path, pooler):
     """A folder of BertModel, or of ElectraModel, which has no pooler."""
     model = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=512, length=32)
-    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(model))
     params = dataclasses.replace(params, output=None, pooler=params.pooler if pooler else None)
     architecture = {"model_type": "bert", "architectures": ["BertModel"]}
     architecture = architecture if pooler else {"model_type": "electra", "architectures": ["ElectraModel"]}

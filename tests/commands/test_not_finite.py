@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hf_models import stored
 from PIL import Image
+from random_params import random_params
 from runs.test_hf_folder import tokenizer
 from small import call
 
@@ -69,7 +70,7 @@ def home(tmp_path_factory):
             tfm.to_hf(config, changed(params, change), to, like=good)
     for name, specs in SPECS.items():
         config = tfm.override(CONFIG, GPT2 if name == "lm" else {"head.pool": "first"})
-        params = tfm.init(specs(config), jax.random.key(0))
+        params = random_params(specs(config))
         tfm.to_hf(config, params, folder / f"{name}-good", tokenizer())
         for damage, change in DAMAGES.items():
             tfm.to_hf(config, changed(params, change), folder / f"{name}-{damage}", tokenizer())

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.decoding import beam
@@ -24,7 +25,7 @@ STOP = [2, 5]
 
 @cache
 def model_of(config):
-    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(4))
+    return random_params(tfm.causal_lm_specs(config), 4)
 
 
 @cache
@@ -138,7 +139,9 @@ def test_a_beam_is_a_loop_with_lists(name):
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"mixer.pattern": "sliding", "mixer.pattern.window": 20}], ids=["full", "window"]
+    "fields",
+    [pytest.param({}, marks=pytest.mark.slow), {"mixer.pattern": "sliding", "mixer.pattern.window": 20}],
+    ids=["full", "window"],
 )
 def test_slots_that_double_change_nothing(fields):
     """Texts of up to 40 tokens: slots for 16, 32 and 64 of them, against slots for all from the first step on."""

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.attention.project import swap_heads
@@ -35,7 +36,7 @@ NEAR = dict(rtol=1e-4, atol=1e-5)
 
 
 def model_of(config):
-    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    return random_params(tfm.causal_lm_specs(config))
 
 
 prefill = jax.jit(tfm.prefill, static_argnums=(1, 4))
@@ -172,7 +173,7 @@ def test_bfloat16_is_kept_as_such():
 def test_no_token_slices_the_kernels_or_states_of_all_layers():
     """A slice of a stacked leaf is a copy; the loop that writes has kernels and states of single layers alone."""
     config = tfm.Config(layers=3, heads=2, width=8, ffn=24, vocab=20, pad_vocab_to=1, length=32, scan=False)
-    model = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    model = random_params(tfm.causal_lm_specs(config))
     writer = tfm.Generation(model, config, [[1, 2, 3]], 8)
     writer.advance(1)
     arguments = (model, writer._state, writer.strategy, writer.stop, np.int32(8))

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.decoding import generate
@@ -25,7 +26,7 @@ SAMPLE = tfm.Sample(temperature=jnp.array([1.5, 0.9, 2.0]), top_p=jnp.array([0.9
 
 @cache
 def model_of(config):
-    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(5))
+    return random_params(tfm.causal_lm_specs(config), 5)
 
 
 @cache

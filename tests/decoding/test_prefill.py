@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.attention.kernels import blocks, choice
@@ -43,7 +44,7 @@ def test_blocks_of_queries_are_all_queries(monkeypatch, position):
     fewer."""
     monkeypatch.setattr(blocks, "BLOCK", 2 * 2 * 2 * 11 * 3)
     config = tfm.override(BASE, {"position": position} | ({"position.method": 3} if position == "huang" else {}))
-    params = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    params = random_params(tfm.encoder_specs(config))
     tokens, starts = jnp.arange(22).reshape(2, 11), jnp.zeros(2, jnp.int32)
     expected = tfm.decoder(params, config, tokens)
     monkeypatch.setattr(choice, "LARGE_ONCE", 1)

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 
@@ -14,10 +15,13 @@ PROMPTS = [[5, 22, 0, 7], [3]]
 
 def language_model(**values):
     config = tfm.override(CONFIG, values)
-    return config, tfm.init(tfm.causal_lm_specs(config), jax.random.key(1))
+    return config, random_params(tfm.causal_lm_specs(config), 1)
 
 
-@pytest.mark.parametrize("values", [{"scan": False}, {"scan": True}, {"scan": False, "share_layers": True}])
+@pytest.mark.parametrize(
+    "values",
+    [{"scan": False}, pytest.param({"scan": True}, marks=pytest.mark.slow), {"scan": False, "share_layers": True}],
+)
 def test_texts_are_the_same(values):
     config, model = language_model(**values)
     separate = tfm.separate_layers(model, config)
@@ -48,7 +52,7 @@ def test_a_scan_keeps_its_stacked_leaves():
 
 def test_both_sides_of_a_translation():
     config = tfm.override(CONFIG, {"scan": False})
-    params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(2))
+    params = random_params(tfm.seq2seq_specs(config), 2)
     separate = tfm.separate_layers(params, config)
     source = np.array([[4, 9, 1, 2]], np.int32)
     texts = [

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from hf_models import CASES, MODELS, results, stored, thinned
+from random_params import random_params
 
 import tfm
 from tfm import from_hf, to_hf
@@ -148,7 +149,7 @@ def test_a_model_of_ours_finds_its_family(tmp_path):
         "LlamaForCausalLM": (LLAMA, tfm.causal_lm_specs(LLAMA)),
     }
     for architecture, (config, specs) in cases.items():
-        params = tfm.init(specs, jax.random.key(0))
+        params = random_params(specs)
         to_hf(config, params, tmp_path / architecture)
         assert json.loads((tmp_path / architecture / "config.json").read_text())["architectures"] == [architecture]
         config_again, params_again = from_hf(tmp_path / architecture)
@@ -166,7 +167,7 @@ def test_a_model_of_ours_finds_its_family(tmp_path):
 def test_layers_of_several_kinds_are_written_in_their_order(tmp_path):
     """However a model divides its layers into prefix, period and tail, a folder numbers them."""
     config = dataclasses.replace(GPT, layers=5, prefix=(tfm.Layer(),), period=(tfm.Layer(), tfm.Layer(), tfm.Layer()))
-    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    params = random_params(tfm.causal_lm_specs(config))
     to_hf(config, params, tmp_path, like={"model_type": "gpt2"})
     plain, plain_params = from_hf(tmp_path)
     assert plain.layer_plan.times == 5
@@ -178,7 +179,7 @@ def test_layers_of_several_kinds_are_written_in_their_order(tmp_path):
 
 def test_a_model_that_no_folder_can_hold(tmp_path):
     config = tfm.Config(layers=1, heads=2, width=8, vocab=11, residual=PreNorm())
-    params = tfm.init(tfm.masked_lm_specs(config), jax.random.key(0))
+    params = random_params(tfm.masked_lm_specs(config))
     with pytest.raises(
         ValueError, match="no such folder can hold this model; what does not fit the nearest, bert: residual=pre"
     ):
@@ -279,17 +280,17 @@ def test_the_stored_results_are_of_all_models():
 def test_a_field_that_a_family_computes_is_not_lost(tmp_path):
     """Llama rotates whole heads: half of each would come back as all of it."""
     config = dataclasses.replace(LLAMA, position=Rotary(fraction=0.5))
-    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    params = random_params(tfm.causal_lm_specs(config))
     with pytest.raises(ValueError, match="llama: position.fraction=0.5"):
         to_hf(config, params, tmp_path / "out", like={"model_type": "llama"})
 
 
-@pytest.mark.parametrize("preset", ["vit-micro", "swin-mini"])
+@pytest.mark.parametrize("preset", ["vit-micro", pytest.param("swin-mini", marks=pytest.mark.slow)])
 def test_presets_of_pictures_are_written_and_read(preset, tmp_path):
     """Sizes that a preset leaves open, such as heads of later stages, are those that config.json names."""
     run, _ = resolve(["--task=image", f"--preset={preset}"], None, None)
     config = dataclasses.replace(run.model, classes=5)
-    params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(config))
     restored_config, restored = from_hf(to_hf(config, params, tmp_path / "folder"))
     assert differences(config, restored_config) == []
     jax.tree.map(np.testing.assert_array_equal, params, restored)

@@ -3,10 +3,10 @@
 import dataclasses
 import re
 
-import jax
 import numpy as np
 import pytest
 from hf_models import stored
+from random_params import random_params
 
 import tfm
 from tfm import from_hf, to_hf
@@ -131,7 +131,7 @@ def test_windows_of_ours_are_written_as_even_ones(tmp_path):
     model = tfm.Config(
         layers=2, heads=2, width=8, vocab=11, length=9, mixer=Softmax(pattern=window(5, 1)), head=tfm.Head(pool="first")
     )
-    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(model))
     to_hf(model, params, tmp_path)
     read, read_params = from_hf(tmp_path)
     assert patterns(read) == [window(4, 1)] * 2
@@ -148,7 +148,7 @@ def test_a_model_of_ours_becomes_a_gpt_neo(tmp_path):
         layers=2, heads=2, width=8, vocab=11, length=6, input=Tokens(norm=False, token_types=None), residual=PreNorm(),
         mixer=Softmax(score="dot", qkv_bias=False),
     )  # fmt: skip
-    params = tfm.init(tfm.causal_lm_specs(model), jax.random.key(0))
+    params = random_params(tfm.causal_lm_specs(model))
     to_hf(model, params, tmp_path)
     tokens = np.array([[1, 2, 3]])
     read, read_params = from_hf(tmp_path)

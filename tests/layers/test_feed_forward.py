@@ -1,9 +1,9 @@
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 
@@ -49,6 +49,6 @@ def test_specs():
 
 
 def test_up_and_gate_start_differently():
-    layer = tfm.init(tfm.feed_forward_specs(tfm.Config(width=8, activation="swiglu")), jax.random.key(0))
+    layer = random_params(tfm.feed_forward_specs(tfm.Config(width=8, activation="swiglu")))
     assert not np.array_equal(layer.up.kernel, layer.gate.kernel)
     assert layer.up.kernel.dtype == jnp.float32

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from layers.blocks import context_of, run_block
+from random_params import random_params
 
 import tfm
 from tfm.layers.groups import unstack
@@ -94,7 +95,7 @@ def test_layers_that_cannot_be_shared(values):
         tfm.override(CONFIG, {"share_layers": True, **values})
 
 
-@pytest.mark.parametrize("period", [1, 2])
+@pytest.mark.parametrize("period", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_shared_layers_are_a_stack_of_equal_ones(period):
     values = {"layers": 4, "period": period} | ({"period.0.residual": "parallel"} if period == 2 else {})
     config = tfm.override(PLAIN, values, {"share_layers": True})
@@ -112,7 +113,7 @@ def test_shared_layers_are_a_stack_of_equal_ones(period):
 
 def parameters(config):
     """As initialized, plus noise, so that no two biases or norms are the same."""
-    model = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(config))
     rng = np.random.default_rng(0)
     return jax.tree.map(lambda leaf: leaf + jnp.asarray(0.1 * rng.normal(size=leaf.shape), jnp.float32), model)
 
@@ -150,7 +151,7 @@ def by_loop(model, config, x, context, key=None):
         (tfm.override(CONFIG, {"position": "alibi"}), True),
         (MIXED, True),
         pytest.param(MIXED, False, marks=pytest.mark.slow),
-        (TWO_KINDS, True),
+        pytest.param(TWO_KINDS, True, marks=pytest.mark.slow),
     ],
     ids=["plain", "mixed", "unrolled", "two kinds"],
 )
@@ -205,7 +206,7 @@ def test_recomputation_changes_nothing(remat):
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), recomputed, kept)
 
 
-@pytest.mark.parametrize("config", [PLAIN, MIXED], ids=["plain", "mixed"])
+@pytest.mark.parametrize("config", [pytest.param(PLAIN, marks=pytest.mark.slow), MIXED], ids=["plain", "mixed"])
 def test_every_layer_has_a_key_of_its_own(config):
     config = dataclasses.replace(config, dropout=0.5)
     model, x, key = parameters(config), inputs(1, 4), jax.random.key(0)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from layers.blocks import context_of
+from random_params import random_params
 
 import tfm
 
@@ -42,7 +43,7 @@ def variant(**values):
 
 def parameters(config):
     """As initialized, plus noise, so that no two biases or norms are the same."""
-    model = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(config))
     rng = np.random.default_rng(0)
     return jax.tree.map(lambda leaf: leaf + jnp.asarray(0.1 * rng.normal(size=leaf.shape), jnp.float32), model)
 

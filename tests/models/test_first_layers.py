@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.ops import quick_gelu
@@ -41,12 +42,14 @@ TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 6)), jnp.int32
 def model(specs, **changes):
     """A configuration and parameters none of which are 0 or 1."""
     config = tfm.override(tfm.Config(), {**BASE, **changes})
-    params = tfm.init(specs(config), jax.random.key(0))
+    params = random_params(specs(config))
     rng = np.random.default_rng(1)
     return config, jax.tree.map(lambda leaf: leaf + rng.normal(0, 0.2, leaf.shape).astype(np.float32), params)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param("plain", marks=pytest.mark.slow), "periods", pytest.param("prefix", marks=pytest.mark.slow)]
+)
 def test_states_are_those_between_layers(kind):
     config, params = model(tfm.causal_lm_specs, **KINDS[kind])
     states = tfm.hidden_states(params.decoder, config, TOKENS, causal=True)

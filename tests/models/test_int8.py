@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.int8 import Int8, quantize
@@ -78,7 +79,7 @@ def test_rows_of_zeros_and_rows_that_are_not_finite():
 @pytest.mark.slow
 def test_a_model_computes_with_the_kernels_that_it_has():
     specs = tfm.causal_lm_specs(CONFIG)
-    params = tfm.init(specs, jax.random.key(0))
+    params = random_params(specs)
     small = tfm.quantize_weights(specs, params)
     is_int8 = lambda node: isinstance(node, Int8)
     leaves = jax.tree.leaves(small, is_leaf=is_int8)
@@ -102,7 +103,7 @@ def test_a_model_computes_with_the_kernels_that_it_has():
 def test_on_eight_devices():
     config = dataclasses.replace(CONFIG, scan=False)
     specs = tfm.causal_lm_specs(config)
-    params, tokens = tfm.init(specs, jax.random.key(0)), jnp.arange(24).reshape(2, 12)
+    params, tokens = random_params(specs), jnp.arange(24).reshape(2, 12)
     expected = tfm.causal_lm(tfm.quantize_weights(specs, params), config, tokens)
     mesh = tfm.make_mesh(fsdp=2, tensor=2)
     with jax.set_mesh(mesh):
@@ -114,6 +115,6 @@ def test_on_eight_devices():
 
 def test_updates_must_be_merged_first():
     specs = tfm.low_rank_specs(tfm.causal_lm_specs(CONFIG), ["query"], 2, 1.0)
-    params = tfm.init(specs, jax.random.key(0))
+    params = random_params(specs)
     with pytest.raises(ValueError, match="merge_low_rank"):
         tfm.quantize_weights(tfm.causal_lm_specs(CONFIG), params)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 
@@ -60,7 +61,7 @@ VARIANTS = {
 
 def model_of(name):
     config = tfm.override(CONFIG, VARIANTS[name])
-    return config, tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
+    return config, random_params(tfm.seq2seq_specs(config))
 
 
 logits = jax.jit(tfm.seq2seq, static_argnums=1)
@@ -178,7 +179,7 @@ def test_cached_targets_compare_the_source_by_additive_scores():
 def test_the_alignment_is_how_much_each_place_is_seen():
     """Of a model with one layer and head: its own queries and keys, in numpy. What a cache adds up is its sum."""
     config = dataclasses.replace(CONFIG, layers=1, heads=1)
-    params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(1))
+    params = random_params(tfm.seq2seq_specs(config), 1)
     model = tfm.encode_source(params, config, SOURCE, VALID)
     weights = jax.jit(tfm.alignment, static_argnums=1)(model, config, TARGET)
     assert weights.shape == (1, 3, 1, 7, 9)
@@ -204,7 +205,7 @@ def test_the_alignment_is_how_much_each_place_is_seen():
 def test_coverage_pays_for_what_was_not_looked_at():
     """A beam that follows every text of three tokens, against the scores of all of them (Wu et al. 2016, eq. 14)."""
     config = tfm.override(CONFIG, {"vocab": 4, "pad_vocab_to": 4, "encoder.vocab": 40, "tie_embeddings": False})
-    params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(2))
+    params = random_params(tfm.seq2seq_specs(config), 2)
     model = tfm.encode_source(params, config, SOURCE[:1, :5])
     strategy = tfm.Beam(64, length_penalty=0.7, coverage=0.4)
     (hypotheses,) = tfm.beam_search(model, config, [[1]], 3, strategy, num_return_sequences=64)
@@ -224,11 +225,11 @@ def test_coverage_pays_for_what_was_not_looked_at():
         tfm.beam_search(model, config, [[1]], 3, tfm.Beam(2, coverage=-1))
 
 
-@pytest.mark.parametrize("coverage", [None, 0.4])
+@pytest.mark.parametrize("coverage", [pytest.param(None, marks=pytest.mark.slow), 0.4])
 def test_beams_on_a_mesh_share_the_memory_of_their_text(coverage):
     """Eight devices as one; the beams of a text lie where its memory lies."""
     config = tfm.override(CONFIG, {"heads": 4})
-    params, strategy = tfm.init(tfm.seq2seq_specs(config), jax.random.key(3)), tfm.Beam(3, coverage=coverage)
+    params, strategy = random_params(tfm.seq2seq_specs(config), 3), tfm.Beam(3, coverage=coverage)
     source = jnp.asarray(np.random.default_rng(1).integers(0, 40, (8, 5)))
 
     def search(params, source):

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from guide.pages import ROOT, blocks, close
+from random_params import random_params
 
 import tfm
 from tfm import plain
@@ -81,23 +81,16 @@ def is_plain(task, preset):
 
 PLAIN = [(task, preset) for task in PAGES for preset in PRESETS[task] if is_plain(task, preset)]
 
+# The first preset of each task, and the others as slow tests: they differ in sizes alone.
+FIRST = list({task: (task, preset) for task, preset in reversed(PLAIN)}.values())
+ROWS_OF_PRESETS = [pytest.param(*row, marks=() if row in FIRST else pytest.mark.slow) for row in PLAIN]
+
 
 def small_problem(task, preset):
     """Of a preset with small sizes: the model, its specs, the loss of the task, and the fields of a batch."""
     run = run_of(task, preset, PAGES[task].sizes | UNUSED)
     record = task_of(run)
     return run.model, record.specs(run), record.loss, record.batch_spec(run)
-
-
-def random_params(specs):
-    """float32 parameters of which none is 0 or 1, so that a forgotten bias or scale shows."""
-    rng = np.random.default_rng(0)
-
-    def draw(path, spec):
-        mean = 1.0 if path[-1].name == "scale" else 0.0
-        return jnp.asarray(rng.normal(mean, 0.2, spec.shape), jnp.float32)
-
-    return jax.tree_util.tree_map_with_path(draw, specs)
 
 
 def segments_positions(sizes):
@@ -178,7 +171,7 @@ def test_a_preset_is_plain_if_its_options_are_those_of_a_page():
     assert names.isdisjoint({"longformer-tiny", "gpt3-tiny", "llama-tiny", "imagegpt-s", "swin-tiny"})
 
 
-@pytest.mark.parametrize(("task", "preset"), PLAIN)
+@pytest.mark.parametrize(("task", "preset"), ROWS_OF_PRESETS)
 def test_loss_and_gradients_are_those_of_the_task(task, preset):
     model, specs, loss, spec = small_problem(task, preset)
     params, batch = random_params(specs), random_batch(model, spec)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.config.positions import Rotary
@@ -63,7 +64,7 @@ def test_rotation_is_computed_in_float32():
 
 def test_scores_depend_on_distances_alone():
     """A text that stands elsewhere has the same hidden states; one whose tokens stand further apart has not."""
-    model = tfm.init(tfm.encoder_specs(CONFIG), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(CONFIG))
     tokens, positions = jnp.array([[5, 59, 0, 7, 7, 31]]), jnp.arange(6)[None]
     states = jax.jit(lambda positions: tfm.encoder(model, CONFIG, tokens, positions=positions))
     expected = states(positions)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.catalogue.models.segments import SegmentContext
@@ -125,11 +126,11 @@ def test_rotated_queries_and_keys_are_scaled(scaling, expected):
 def of_length(name, original):
     values = {"position.scaling": name, "position.scaling.original_length": original}
     config = tfm.override(CONFIG, values)
-    return config, tfm.init(tfm.causal_lm_specs(config), jax.random.key(0)).decoder
+    return config, random_params(tfm.causal_lm_specs(config)).decoder
 
 
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
-@pytest.mark.parametrize("original", [6, 12])
+@pytest.mark.parametrize("original", [6, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_cache_has_the_wavelengths_of_its_slots(name, original):
     """All tokens of a generation stand at angles of the longest text, as in a pass over a row of as many tokens."""
     config, model = of_length(name, original)

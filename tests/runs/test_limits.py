@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from random_params import random_params
 from runs.test_hf_folder import tokenizer
 from small import call
 
@@ -35,7 +36,7 @@ def home(tmp_path_factory):
     (folder / "rows.tsv").write_text("text\tlabel\n" + "".join(f"w{n} w{n + 1}\tLABEL_{n % 2}\n" for n in range(80)))
     for name, specs in {"lm": tfm.causal_lm_specs, "classify": tfm.classifier_specs}.items():
         config = tfm.override(CONFIG, GPT2 if name == "lm" else {"head.pool": "first"})
-        tfm.to_hf(config, tfm.init(specs(config), jax.random.key(0)), folder / name, tokenizer())
+        tfm.to_hf(config, random_params(specs(config)), folder / name, tokenizer())
     return folder
 
 

@@ -40,7 +40,10 @@ def loaded(monkeypatch, name, source_model, model, mesh):
     return source, *pretrained.load_parts("there", model, fresh, mesh, lines.append), fresh, lines
 
 
-@pytest.mark.parametrize(("name", "config", "field"), [("vit", VIT, "input.size"), ("clip", CLIP, "images.input.size")])
+@pytest.mark.parametrize(
+    ("name", "config", "field"),
+    [pytest.param("vit", VIT, "input.size", marks=pytest.mark.slow), ("clip", CLIP, "images.input.size")],
+)
 def test_positions_fit_pictures_of_another_size(monkeypatch, name, config, field):
     """On a mesh of eight devices, where the parameters are spread as those of a fresh model."""
     model, mesh = tfm.override(config, {field: 24}), tfm.make_mesh(data=2, fsdp=2, tensor=2)

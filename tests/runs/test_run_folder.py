@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from random_params import random_params
 from tokenizers import Tokenizer, models
 
 import tfm
@@ -42,7 +43,7 @@ def run_path(run, tokenizer, tmp_path):
 def exported(run, run_path, tmp_path):
     """A model that the run could have made, as a Hugging Face folder."""
     model = tfm.override(run.model, {"head.pool": "first"})
-    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(model))
     fields = RunFolder(run_path).hf_fields() | {"model_type": "bert"}
     RunFolder(run_path).save_hf(tmp_path / "hf", model, params, fields)
     return tmp_path / "hf", params

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from train import UserError
@@ -60,7 +61,7 @@ def test_results_are_checked_and_their_layer_is_named():
 
 
 def test_a_certificate_fails_unless_all_is_finite_and_small():
-    params = tfm.init(tfm.causal_lm_specs(CONFIG), jax.random.key(0))
+    params = random_params(tfm.causal_lm_specs(CONFIG))
     differences = parity.layer_differences(CONFIG, params, CONFIG, params)
     differences |= parity.output_difference(CONFIG, params, CONFIG, params)
     assert differences == {"decoder embeddings": 0, "decoder layer 0": 0, "output": 0}

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 import pytest
 from PIL import Image
+from random_params import random_params
 from small import call, read_lines, run
 from tokenizers import Tokenizer
 
@@ -42,7 +43,7 @@ SPECS = {
 
 
 def model_of(name, seed=0):
-    return tfm.init(SPECS[name](MODEL), jax.random.key(seed))
+    return random_params(SPECS[name](MODEL), seed)
 
 
 def folder_of(run, processor=None, classes=None):
@@ -124,7 +125,7 @@ def trained(tokenizer, model):
     rows = [tokenizer.encode(f"[CLS] {text} [SEP]", add_special_tokens=False).ids for text in texts]
     ids = jnp.asarray([row + [0] * (16 - len(row)) for row in rows])
     valid = jnp.asarray([[True] * len(row) + [False] * (16 - len(row)) for row in rows])
-    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(model))
     optimizer = optax.adam(0.02)
 
     @jax.jit
@@ -249,7 +250,7 @@ def test_a_program_that_differs_is_refused():
 def test_what_is_refused(monkeypatch, tmp_path):
     with pytest.raises(UserError, match="a dict is not a model that servers call"):
         forward.forward_of(MODEL, {}, LENGTH)
-    towers = tfm.init(tfm.towers_specs(presets.model("clip-tiny")), jax.random.key(0))
+    towers = random_params(tfm.towers_specs(presets.model("clip-tiny")))
     with pytest.raises(UserError, match="a Towers is not a model that servers call"):
         forward.forward_of(presets.model("clip-tiny"), towers, LENGTH, "contrast")
     with pytest.raises(ValueError, match="format=onnx is for whole models"):

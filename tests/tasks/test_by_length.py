@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from train.tasks import by_length
@@ -39,7 +40,7 @@ def reader(shapes):
 def test_each_result_is_that_of_the_row_alone(options, lengths):
     """Where a mixer reads padding, every row keeps the length of training."""
     config = tfm.override(CONFIG, options)
-    params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(config))
     tokens, valid = rows_of([40, 3, 16, 1, 9, 64, 20])
     shapes, counts = [], []
     results = by_length.read_by_length(reader(shapes), params, config, (tokens, valid), valid, 2, counts.append)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from small import call, run, write_text
 
 import tfm
@@ -76,7 +77,7 @@ def test_loss_of_both_directions(sampled):
     """The mean of the losses of both halves, each against its own neighbour."""
     values = {"width": 8, "input.width": 4, "mixer.size": 6, "mixer.projection": 4, "vocab": 30, "scan": True}
     model = presets.model("elmo-tiny", **values)
-    params = jax.jit(lambda: tfm.init(tfm.bidirectional_lm_specs(model), jax.random.key(0)))()
+    params = random_params(tfm.bidirectional_lm_specs(model))
     text = TokenizedTexts(np.arange(5, 25), np.array([0, 9, 20]))
     rows = BothDirections(text, 16, True, SPECIALS, Samples(4000, 30) if sampled else None)
     batch = rows.batch(np.array([0, 1]), np.random.default_rng(0))
@@ -96,7 +97,7 @@ def test_loss_of_both_directions(sampled):
 def test_a_shuffled_vector_is_that_of_a_random_sentence():
     """With the sentence itself in its place, both losses are the same."""
     model = presets.model("uni-skip-tiny", width=8, vocab=30, **{"input.width": 4})
-    params = jax.jit(lambda: tfm.init(tfm.skip_thought_specs(model), jax.random.key(0)))()
+    params = random_params(tfm.skip_thought_specs(model))
     text = TokenizedTexts(np.arange(5, 25), np.array([0, 3, 7, 12, 16, 20]))
     batch = SentenceTriples(text, np.zeros(5, int), 8, SPECIALS, shuffled=True).batch(
         np.array([0, 2]), np.random.default_rng(0)

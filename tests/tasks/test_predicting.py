@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from train import UserError
@@ -47,7 +48,7 @@ def filled(folder, params, **values):
 def mlm():
     """A folder of a masked language model, and its parameters."""
     folder = folder_of("wordpiece", Mlm())
-    return folder, tfm.init(tfm.masked_lm_specs(folder.config.model), jax.random.key(0))
+    return folder, random_params(tfm.masked_lm_specs(folder.config.model))
 
 
 def test_blanks_are_filled_as_the_model_says(mlm):
@@ -123,7 +124,7 @@ def test_perplexity_is_that_of_the_tokens(prefix, stride):
     """A loop over tokens: each is predicted from those before it in its window."""
     folder = folder_of("wordpiece", Lm(stride=stride))
     folder.text_prefix = prefix
-    params = tfm.init(tfm.causal_lm_specs(folder.config.model), jax.random.key(1))
+    params = random_params(tfm.causal_lm_specs(folder.config.model), 1)
     texts = ["the cat sat", "", " ".join(SENTENCES[:9]), "a dog"]
     predictions = list(LM.predictor.predict(params, folder, texts, QUIET, 3))
     stride = stride or LENGTH // 2

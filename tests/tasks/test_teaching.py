@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from random_params import random_params
 from small import FLAGS, call, read_lines, run, write_text
 
 import tfm
@@ -39,7 +40,7 @@ PICTURES = tfm.override(
 
 
 def params_of(specs, seed):
-    return tfm.init(specs, jax.random.key(seed))
+    return random_params(specs, seed)
 
 
 def pictures(distilled=False):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracts import MESHES, assert_near
+from random_params import random_params
 
 import tfm
 from train.data import feed
@@ -73,7 +74,7 @@ def as_parts(batch, parts):
 
 @pytest.fixture(scope="module")
 def params():
-    return tfm.init(SPECS, jax.random.key(0))
+    return random_params(SPECS)
 
 
 def test_parts_are_the_whole_batch(params):
@@ -101,9 +102,8 @@ def test_both_passes_drop_the_same(params):
     assert_near(cached(params, parts, DROPPING, key), plain(params), 1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [next(iter(MESHES)), *(pytest.param(n, marks=pytest.mark.slow) for n in [*MESHES][1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
 def test_eight_devices_are_one(params, name):
     """Rows of all devices meet one another, in a batch in one part and in two."""
     batch = batch_of()

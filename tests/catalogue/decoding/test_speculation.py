@@ -3,11 +3,11 @@
 import dataclasses
 from collections import Counter
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from random_params import random_params
 
 import tfm
 from tfm.catalogue.decoding.drafts import from_ngram
@@ -26,7 +26,7 @@ PROMPTS = [[5, 10, 0, 7], [3], [1, 2, 3, 4, 5, 1, 2, 3]]
 
 
 def model_of(config, seed=5):
-    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(seed))
+    return random_params(tfm.causal_lm_specs(config), seed)
 
 
 MODEL = model_of(CONFIG)

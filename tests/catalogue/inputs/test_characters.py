@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.catalogue.inputs.characters import PADDING, WORD_END, WORD_START
@@ -18,7 +19,7 @@ WORDS, INNER = ["cat", "s", "é", "elephants"], [False, True, False, False]
 
 @pytest.fixture(scope="module")
 def tables():
-    params = jax.jit(lambda: tfm.init(tfm.embed_specs(CONFIG), jax.random.key(0)))()
+    params = random_params(tfm.embed_specs(CONFIG))
     return params.spelled(WORDS, INNER)
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from small import FLAGS, write_text
 
 import tfm
@@ -21,7 +22,7 @@ def mixer_and_params(tag, **values):
     """A mixer, its configuration and parameters."""
     config = tfm.override(CONFIG, {"mixer": tag, **{f"mixer.{name}": value for name, value in values.items()}})
     mixer = tfm.mixer_of(config.mixer)
-    return mixer, config, jax.jit(lambda: tfm.init(mixer.specs(config.mixer, config), jax.random.key(0)))()
+    return mixer, config, random_params(mixer.specs(config.mixer, config))
 
 
 def test_hidden_matrices_are_orthogonal_and_lstms_remember_at_first():

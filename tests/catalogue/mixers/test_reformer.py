@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracles import output, softmax
 from oracles.clustered import shared_heads
+from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -54,7 +55,7 @@ def test_a_text_of_one_chunk_is_full_attention():
     """Every token sees all others, and itself only where it is alone; with several rounds once."""
     config = tfm.override(VARIANTS["reformer_across"].config, {"mixer.chunk": 8})
     mixer = tfm.mixer_of(config.mixer)
-    params = tfm.init(mixer.specs(config.mixer, config), jax.random.key(0))
+    params = random_params(mixer.specs(config.mixer, config))
     x = jax.random.normal(jax.random.key(1), (2, 8, config.width))
     context = tfm.AttentionContext(jnp.arange(8)[None], causal=True)
     call = tfm.LayerCall(
@@ -92,7 +93,7 @@ def test_refusals():
     with pytest.raises(ValueError, match=r"^buckets=3 must be even; try buckets=4$"):
         Reformer(buckets=3)
     config = tfm.override(VARIANTS["reformer"].config, {"position": "alibi"})
-    params = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    params = random_params(tfm.encoder_specs(config))
     with pytest.raises(tfm.VariantError, match="^reformer does not score all pairs of tokens; try position=learned"):
         tfm.decoder(params, config, jnp.zeros((1, 4), jnp.int32))
     with pytest.raises(ValueError, match="factor=3 must be even; try factor=4"):

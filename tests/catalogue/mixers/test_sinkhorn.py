@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from contracts import parameters
 from jax.sharding import NamedSharding
+from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -58,7 +59,7 @@ def test_causal_mixtures_do_not_depend_on_later_blocks():
 def test_a_text_is_read_as_its_beginning_alone():
     """No state of a decoder depends on how long the text goes on."""
     config = VARIANTS["sinkhorn"].config
-    params = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    params = random_params(tfm.encoder_specs(config))
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 13)), jnp.int32)
     states = tfm.decoder(params, config, tokens)
     for length in (5, 9):
@@ -102,6 +103,6 @@ def test_tokens_after_a_state_are_those_of_a_whole_text(sizes):
 
 def test_refusals():
     config = VARIANTS["sinkhorn"].config
-    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    params = random_params(tfm.causal_lm_specs(config))
     with pytest.raises(tfm.VariantError, match="^sinkhorn cuts the text of a row into blocks; put every text into"):
         tfm.encoder(params.decoder, config, jnp.zeros((1, 4), jnp.int32), tfm.segments(jnp.ones((1, 4), jnp.int32)))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.catalogue.mixers.static.synthesizer import factors
@@ -17,7 +18,7 @@ def forward(values, x, params=None, **context):
     """The result and the weights of a mixer on x [B,T,D], and its parameters."""
     config = tfm.override(CONFIG, values)
     mixer = tfm.mixer_of(config.mixer)
-    params = params or jax.jit(lambda: tfm.init(mixer.specs(config.mixer, config), jax.random.key(0)))()
+    params = params or random_params(mixer.specs(config.mixer, config))
 
     @jax.jit
     def run(params, x):

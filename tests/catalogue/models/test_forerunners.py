@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 
@@ -51,7 +52,7 @@ TOKENS = jnp.array([[5, 9, 0, 7, 11, 3], [1, 2, 3, 4, 5, 6]])
 
 
 def params_of(specs):
-    return jax.jit(lambda: tfm.init(specs, jax.random.key(0)))()
+    return random_params(specs)
 
 
 def test_directions_never_meet():
@@ -143,8 +144,17 @@ def test_layers_that_read_no_vector_are_refused():
         tfm.skip_thought_specs(BASE)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", ["mix", "sum", "concat"])
+@pytest.mark.parametrize(
+    ("kind", "causal"),
+    [
+        ("mix", False),
+        ("concat", True),
+        pytest.param("mix", True, marks=pytest.mark.slow),
+        pytest.param("sum", False, marks=pytest.mark.slow),
+        pytest.param("sum", True, marks=pytest.mark.slow),
+        pytest.param("concat", False, marks=pytest.mark.slow),
+    ],
+)
 def test_features(kind, causal):
     """A softmax that has one layer left gives that layer, times the factor; sums and concatenations, by numpy."""
     config = tfm.override(BASE, {"head.features": kind, "head.feature_layers": 2, "head.causal": causal, "classes": 3})

@@ -50,8 +50,15 @@ def test_a_model_of_larger_images(fill):
 BEIT = tfm.override(CONFIG, {"position": "beit", "position.shared": True, "input.size": 12, "input.image_width": 16})
 
 
-@pytest.mark.parametrize("cls", [True, False])
-@pytest.mark.parametrize("scan", [True, False])
+@pytest.mark.parametrize(
+    ("scan", "cls"),
+    [
+        (True, True),
+        pytest.param(False, True, marks=pytest.mark.slow),
+        pytest.param(True, False, marks=pytest.mark.slow),
+        (False, False),
+    ],
+)
 def test_biases_of_offsets_in_a_larger_picture(fill, cls, scan):
     """Of every layer and of all: from 11 x 15 offsets to 19 x 17. That of a patch and itself stays, and so do those of
     [CLS], which are the last three."""
@@ -80,7 +87,14 @@ SWIN = tfm.override(
 )
 
 
-@pytest.mark.parametrize(("size", "last_side"), [((16, 24), 4), ((32, 16), 4), ((12, 16), 3)])
+@pytest.mark.parametrize(
+    ("size", "last_side"),
+    [
+        ((16, 24), 4),
+        pytest.param((32, 16), 4, marks=pytest.mark.slow),
+        pytest.param((12, 16), 3, marks=pytest.mark.slow),
+    ],
+)
 def test_tables_of_windows_stay_where_the_window_does(fill, size, last_side):
     """The second stage has a grid of 4 x 4, one window; a lower one cuts it."""
     params = fill(tfm.classifier_specs(SWIN))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from oracles import positions as oracles
+from random_params import random_params
 from variants import BASE, VARIANTS, _layer
 
 import tfm
@@ -29,7 +30,7 @@ ROWS = (
 def model(values):
     """A configuration and its parameters."""
     config = tfm.override(BASE, values)
-    return config, tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    return config, random_params(tfm.encoder_specs(config))
 
 
 def read(config, params, tokens, cuts, size):

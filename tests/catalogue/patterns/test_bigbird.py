@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from catalogue.patterns.test_kernel_path import values_and_gradients
 from oracles.patterns import bigbird_of_folders
+from random_params import random_params
 from variants import BASE
 
 import tfm
@@ -35,7 +36,7 @@ def context_of(length):
 def test_rows_of_several_lengths(length):
     """Short rows are dense; the last block is that of the row, and may be shorter."""
     mixer = tfm.mixer_of(CONFIG.mixer)
-    params = tfm.init(mixer.specs(CONFIG.mixer, CONFIG), jax.random.key(0))
+    params = random_params(mixer.specs(CONFIG.mixer, CONFIG))
     x = np.random.default_rng(0).normal(size=(2, length, CONFIG.width)).astype(np.float32)
     prepared = mixer.prepare(tfm.LayerCall(CONFIG.mixer, CONFIG), context_of(length))
     call = tfm.LayerCall(CONFIG.mixer, CONFIG, params, prepared, None)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracles import softmax
 from oracles.patterns import RULES
+from random_params import random_params
 from variants import BASE
 
 import tfm
@@ -107,7 +108,7 @@ def test_a_bias_of_positions_before_labels_stays_whole_on_a_mesh():
     values = {"mixer.pattern": "etc", "mixer.pattern.tokens": 4, "mixer.pattern.labels": 2, "kernel": "chunked"}
     config = tfm.override(BASE, values | {"position": "t5", "position.buckets": 8, "position.max_distance": 16})
     specs = tfm.encoder_specs(config)
-    params = tfm.init(specs, jax.random.key(0))
+    params = random_params(specs)
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (8, 16)), jnp.int32)
     expected, mesh = tfm.encoder(params, config, tokens), tfm.make_mesh(8)
     with jax.set_mesh(mesh):

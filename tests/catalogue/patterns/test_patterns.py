@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from masks.test_masks import seen_blocks
 from oracles import patterns
+from random_params import random_params
 from variants import BASE
 
 import tfm
@@ -166,7 +167,7 @@ def test_a_state_that_is_full_is_written_from_its_start_again(name):
     """A prompt shorter than the state, parts that are shorter and longer than it, and single tokens; with padding on
     the left."""
     config = dataclasses.replace(CONFIG, mixer=tfm.Config().mixer.__class__(pattern=OPTIONS[name]))
-    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0)).decoder
+    params = random_params(tfm.causal_lm_specs(config)).decoder
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 40)), jnp.int32)
 
     @jax.jit
@@ -203,7 +204,7 @@ def test_own_projections_equal_to_those_of_the_layer_change_nothing(position):
     values = {"mixer.pattern": "global", "mixer.pattern.window": 4, "mixer.pattern.places": "4,0,5,15"}
     shared = tfm.override(BASE, values | {"position": position})
     own = tfm.override(shared, {"mixer.pattern.projections": True})
-    params = tfm.init(tfm.encoder_specs(shared), jax.random.key(0))
+    params = random_params(tfm.encoder_specs(shared))
     (layer,), mixer = params.layers.period, params.layers.period[0].mixer
     projections = GlobalProjections(mixer.query, mixer.key, mixer.value)
     period = (layer.replace(mixer=mixer.replace(pattern=projections)),)
@@ -219,7 +220,7 @@ def test_random_blocks_of_packed_rows_on_a_mesh():
     config = tfm.Config(layers=1, heads=2, width=16, ffn=16, vocab=40, pad_vocab_to=8, length=32, dropout=0.0)
     config = tfm.override(config, {"mixer.pattern": "bigbird", "mixer.pattern.block": 4, "kernel": "einsum"})
     specs = tfm.encoder_specs(config)
-    params = tfm.init(specs, jax.random.key(0))
+    params = random_params(specs)
     rng = np.random.default_rng(0)
     tokens = jnp.asarray(rng.integers(0, 40, (8, 32)), jnp.int32)
     lengths = rng.integers(8, 24, 8)[:, None]

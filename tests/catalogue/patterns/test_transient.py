@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -36,7 +37,7 @@ def test_chunks_are_einsum():
     results = []
     for kernel in ("einsum", "chunked"):
         config = tfm.override(row, {**values, "kernel": kernel})
-        params = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+        params = random_params(tfm.encoder_specs(config))
 
         def loss(params, config=config):
             states = tfm.encoder(params, config, tokens, mask)[:, :131]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.catalogue.positions.alibi import slopes_of
@@ -56,7 +57,7 @@ def test_models_have_the_slopes_of_their_heads():
         tfm.Config(layers=1, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, init_std=0.3, dropout=0.0),
         {"position": "alibi"},
     )
-    model = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(config))
     x = jnp.asarray(np.random.default_rng(1).normal(size=(1, 6, 16)), jnp.float32)
     context = tfm.AttentionContext(jnp.arange(6)[None], record=True)
     (output,) = tfm.by_layer(config, jax.jit(tfm.stack, static_argnums=1)(model, config, x, context)[1])

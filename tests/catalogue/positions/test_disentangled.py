@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.catalogue.positions.disentangled import bucket_of, prepare
@@ -85,7 +86,7 @@ def test_scores_are_the_formula_of_the_paper(fill, terms, share_projections):
 
 def test_order_matters_through_distances_alone():
     config = dataclasses.replace(CONFIG, init_std=0.3)
-    model, order = tfm.init(tfm.encoder_specs(config), jax.random.key(0)), np.array([3, 1, 5, 0, 2, 4])
+    model, order = random_params(tfm.encoder_specs(config)), np.array([3, 1, 5, 0, 2, 4])
     states = jax.jit(lambda model, tokens: tfm.encoder(model, config, tokens))
     assert not np.allclose(states(model, TOKENS[:, order]), states(model, TOKENS)[:, order], atol=1e-2)
     flat = dataclasses.replace(model, positions=jax.tree.map(jnp.zeros_like, model.positions))
@@ -107,7 +108,7 @@ def test_absolute_positions_may_be_added_too(fill):
 def test_dropout_falls_on_the_rows_too():
     """The weights of the first layer, before which nothing else is dropped, depend on the key."""
     config = dataclasses.replace(CONFIG, dropout=0.5, attn_dropout=0.0, layers=1, init_std=0.3)
-    model = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(config))
     x = jnp.ones((1, 6, 16))
     first, same, different = (weights_of(model, config, x, jax.random.key(seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, same)

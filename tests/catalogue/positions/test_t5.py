@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 
@@ -63,7 +64,7 @@ def test_the_gradient_of_a_shared_table_is_the_sum_over_its_layers():
     shared = dataclasses.replace(CONFIG, layers=2, scan=False)
     values = {"period.1.position": "t5", "period.1.position.buckets": 12, "period.1.position.max_distance": 21}
     unshared = tfm.override(shared, values)
-    model = tfm.init(tfm.encoder_specs(shared), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(shared))
     model2 = model.replace(positions=model.positions * 2)
     tokens = jnp.array([[5, 59, 0, 7, 7, 31]])  # shorter than either distance
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(1, 6, 12)), jnp.float32)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.layers.groups import layer_scope
@@ -103,7 +104,7 @@ def test_integers_and_keys_are_finite():
 def test_a_weight_of_a_model(scan):
     config = tfm.override(tfm.Config(), {"layers": 3, "width": 16, "heads": 2, "ffn": 32, "vocab": 32, "length": 8})
     config = tfm.override(config, {"scan": scan, "dropout": 0.0})
-    params = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    params = random_params(tfm.encoder_specs(config))
 
     def plant(path, leaf):
         name = jax.tree_util.keystr(path)

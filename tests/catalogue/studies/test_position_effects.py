@@ -1,8 +1,8 @@
 """What positions do in a model, as arrays."""
 
-import jax
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from train.tasks.presets import model as preset
@@ -15,7 +15,7 @@ CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=8, ffn=8, vocab=40, pad
 def arrays_of(values, causal=False, length=6):
     """Similarity and scores of a random model."""
     config = tfm.override(CONFIG, values)
-    model = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(config))
     return tfm.position_similarity(model, config, length), tfm.position_scores(model, config, length, causal), model
 
 
@@ -51,7 +51,7 @@ def test_relative_positions_add_the_same_along_diagonals(name):
 def test_biases_of_windows_are_those_of_offsets():
     """Swin, windows of 4 x 4: pairs with the same offset of rows and columns have one value of 7 x 7 in every head."""
     config = preset("swin-mini", **{"input.size": 16, "layers": 2, "stages": 0, "init_std": 0.5})
-    model = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    model = random_params(tfm.encoder_specs(config))
     rows, columns = np.divmod(np.arange(16), 4)
     offsets = 7 * (rows[:, None] - rows) + columns[:, None] - columns
     for head in tfm.position_scores(model, config, 16):

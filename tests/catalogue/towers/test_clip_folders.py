@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 
@@ -158,7 +159,7 @@ def test_what_folders_cannot_say_is_refused(tmp_path):
 
     values = {key.removeprefix("model."): value for key, value in MODELS["siglip-tiny"].items()}
     config = tfm.override(tfm.Config(), values | {"images.reads_padding": False, "vocab": 50})
-    params = tfm.init(tfm.towers_specs(config), jax.random.key(0))
+    params = random_params(tfm.towers_specs(config))
     with pytest.raises(ValueError, match="siglip: images.reads_padding=False"):
         tfm.to_hf(config, params, tmp_path)
     for fields, sentence in {

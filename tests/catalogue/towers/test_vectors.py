@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from oracles import towers as oracle
+from random_params import random_params
 
 import tfm
 from train.tasks.captions.towers import MODELS
@@ -84,7 +85,7 @@ def test_images_are_the_mean_of_their_patches(fill):
 def test_texts_with_padding_that_is_read():
     """As SigLIP was trained: padding is a token, and texts have the full length."""
     config = config_of("siglip-tiny")
-    params = tfm.init(tfm.towers_specs(config), jax.random.key(0))
+    params = random_params(tfm.towers_specs(config))
     tokens, valid = texts()
     vectors = tfm.text_vectors(params, config, tokens, valid)
     np.testing.assert_array_equal(vectors, tfm.text_vectors(params, config, tokens))
@@ -95,7 +96,7 @@ def test_texts_with_padding_that_is_read():
 def test_where_scale_and_bias_start():
     for name, log_scale, bias in (("clip-tiny", np.log(1 / 0.07), None), ("siglip-tiny", np.log(10), -10)):
         specs = tfm.towers_specs(config_of(name, param_dtype="bfloat16"))
-        params = tfm.init(specs, jax.random.key(0))
+        params = random_params(specs)
         assert (params.log_scale.dtype, params.text.norm.scale.dtype) == (jnp.float32, jnp.bfloat16)
         np.testing.assert_allclose(params.log_scale, log_scale, rtol=1e-6)
         assert params.bias == bias
@@ -107,7 +108,7 @@ def test_where_scale_and_bias_start():
 def test_scan_remat_and_bfloat16(name):
     """Both towers unrolled, and with blocks computed again, are the same; bfloat16 is near."""
     config = config_of(name)
-    params, batch = tfm.init(tfm.towers_specs(config), jax.random.key(0)), (*texts(), pictures())
+    params, batch = random_params(tfm.towers_specs(config)), (*texts(), pictures())
     value, gradient = loss_and_gradient(params, config, *batch)
     for values in ({"scan": False}, {"remat": "block"}):
         actual, slopes = loss_and_gradient(params, dataclasses.replace(config, **values), *batch)
@@ -123,7 +124,7 @@ def test_eight_devices_are_one(name, mesh_name):
     """The loss over the batch of all devices and its gradient, with dropout."""
     config = config_of(name, dropout=0.1)
     specs = tfm.towers_specs(config)
-    params, batch = tfm.init(specs, jax.random.key(0)), (*texts(), pictures())
+    params, batch = random_params(specs), (*texts(), pictures())
     expected = loss_and_gradient(params, config, *batch, jax.random.key(3))
     mesh = tfm.make_mesh(*MESHES[mesh_name])
     with jax.set_mesh(mesh):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from small import call, read_lines
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -44,7 +45,7 @@ def home(tmp_path_factory):
         path = folder / task
         run, _ = resolve.resolve([f"--task={task}", f"--preset={preset}", *SMALL, f"--out={path}"], None, None)
         run_folder.create(path, run, words, {"data": FACTS})
-        params[str(path)] = tfm.init(specs_of(table.task_of(run), run), jax.random.key(0))
+        params[str(path)] = random_params(specs_of(table.task_of(run), run))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "load", lambda self, *args, **options: params[str(self.path)])
         yield folder

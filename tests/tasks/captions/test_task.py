@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from contracts import MESHES, assert_near
 from PIL import Image
+from random_params import random_params
 from small import call, read_lines, run
 
 import tfm
@@ -144,7 +145,7 @@ def by_parts(params, model, parts):
 def test_parts_are_the_whole_batch(loss):
     """The loss is that of a loop; its gradients, of the scale and the bias too, do not depend on parts."""
     model, batch = model_of(f"--model.images.loss={loss}", "--batch.length=8")
-    params = tfm.init(tfm.towers_specs(model), jax.random.key(0))
+    params = random_params(tfm.towers_specs(model))
     expected = undivided(params, model, batch)
     vectors = np.asarray(encode_rows(params, model, batch, None))
     assert float(expected[0]) == pytest.approx(
@@ -162,7 +163,7 @@ def test_eight_devices_are_one(loss, name):
     flags = (f"--model.images.loss={loss}", "--batch.length=8")
     model, batch = model_of(*flags)
     specs = tfm.towers_specs(model)
-    params = tfm.init(specs, jax.random.key(0))
+    params = random_params(specs)
     mesh = tfm.make_mesh(*MESHES[name])
     spec = CAPTIONS.batch_spec(settings(*flags, "--model.images.input.size=8"))
     with jax.set_mesh(mesh):
@@ -308,7 +309,7 @@ def test_bad_questions(values, sentence):
 def test_templates_are_averaged():
     """The vector of a label is the mean of its texts, of length 1; pictures and texts keep their order."""
     model, _ = model_of("--batch.length=8")
-    params = tfm.init(tfm.towers_specs(model), jax.random.key(0))
+    params = random_params(tfm.towers_specs(model))
     tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
     processor = types.SimpleNamespace(images=ImageProcessor((8, 8)), tokenizer=tokenizer)
     folder = types.SimpleNamespace(
@@ -342,7 +343,7 @@ def test_transformers_reads_an_exported_folder(tmp_path):
     tokenizer = tokenize.load(AnyRun().tokenizer, texts * 20, Log(quiet=True))
     model = tfm.override(run_settings.model, {"vocab": tokenizer.get_vocab_size()})
     run_settings = dataclasses.replace(run_settings, model=model)
-    params = tfm.init(tfm.towers_specs(model), jax.random.key(0))
+    params = random_params(tfm.towers_specs(model))
     processor = CaptionProcessor(ImageProcessor((16, 16), None, (0.4, 0.5, 0.6), (0.3, 0.2, 0.1)), tokenizer)
     tfm.to_hf(model, params, tmp_path, like=CAPTION_PROCESSOR.hf_fields(processor))
     CAPTION_PROCESSOR.save_hf(processor, CAPTIONS, run_settings, tmp_path)

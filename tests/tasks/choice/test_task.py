@@ -128,7 +128,15 @@ def test_eight_devices_are_one(fill, mesh_name):
 # The loss
 
 
-@pytest.mark.parametrize(("smoothing", "focal"), [(0.0, 0.0), (0.3, 0.0), (0.0, 2.0), (0.3, 2.0)])
+@pytest.mark.parametrize(
+    ("smoothing", "focal"),
+    [
+        pytest.param(0.0, 0.0, marks=pytest.mark.slow),
+        pytest.param(0.3, 0.0, marks=pytest.mark.slow),
+        pytest.param(0.0, 2.0, marks=pytest.mark.slow),
+        (0.3, 2.0),
+    ],
+)
 def test_loss(fill, strict, smoothing, focal):
     """Against loops in float64; absent continuations get no probability and no part of the smoothing."""
     params = fill(tfm.classifier_specs(MODEL))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from random_params import random_params
 from small import call, read_lines, run
 
 import tfm
@@ -33,7 +34,7 @@ SMALL = (
 def test_the_loss_is_that_of_a_loop():
     """With smoothing, two classes a picture, and a row that is empty."""
     config = tfm.override(presets.model("vit-micro"), {"layers": 1, "classes": 5, "width": 16, "heads": 2, "ffn": 8})
-    params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(config))
     rng = np.random.default_rng(0)
     batch = {
         "pixels": rng.normal(size=(4, 32, 32, 3)).astype(np.float32),
@@ -78,7 +79,7 @@ def test_attention_is_drawn_or_refused_in_a_sentence(preset, mixer, reason, tmp_
     model = presets.model(preset)
     model = tfm.override(model, {"mixer": mixer}) if mixer else model
     model = tfm.override(model, {"classes": 2})
-    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(model))
     assert attention.has_weights(params, model) == (reason is None)
     folder = types.SimpleNamespace(
         path="run", config=types.SimpleNamespace(model=model), processor=None, facts={"classes": ["a", "b"]}
@@ -106,7 +107,7 @@ def test_rollout_is_that_of_a_loop():
 
 def test_weights_of_attention():
     config = tfm.override(presets.model("vit-micro"), {"layers": 2, "width": 16, "heads": 2, "ffn": 8})
-    params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(config))
     weights = attention.attention_weights(params, config, jnp.ones((2, 32, 32, 3)))
     assert [layer.shape for layer in weights] == [(2, 17, 17)] * 2
     np.testing.assert_allclose(weights[1].sum(-1), 1, atol=1e-5)
@@ -163,7 +164,7 @@ def test_beit_learns_classes_after_visual_tokens(home):
     family = FAMILIES["beit"]
     head = family.heads["BeitForMaskedImageModeling"]
     config = family.config(fields | {"use_shared_relative_position_bias": True}, head)
-    tfm.to_hf(config, tfm.init(head.specs(config), jax.random.key(0)), home / "beit")
+    tfm.to_hf(config, random_params(head.specs(config)), home / "beit")
     processor = ImageProcessor((16, 16), None, (0.5,) * 3, (0.5,) * 3)
     (home / "beit/preprocessor_config.json").write_text(processor_text(processor))
     pictures(home / "colours")
@@ -196,7 +197,7 @@ def test_a_folder_of_transformers_classifies(home):
     """A grey ViT for pictures of 12 x 8, with its processor; and it is exported again."""
     shape = {"input.size": 12, "input.image_width": 8, "input.patch": 4, "input.channels": 1, "layers": 1, "width": 8}
     config = tfm.override(presets.model("vit-micro"), shape | {"heads": 2, "ffn": 8, "classes": 2})
-    params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
+    params = random_params(tfm.classifier_specs(config))
     tfm.to_hf(config, params, home / "vit", like={"id2label": {"0": "cat", "1": "dog"}})
     processor = ImageProcessor((12, 8), None, (0.4,), (0.3,))
     (home / "vit/preprocessor_config.json").write_text(processor_text(processor))

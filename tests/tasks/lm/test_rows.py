@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from tfm.config import inputs, residuals
@@ -118,7 +119,7 @@ CONFIG = tfm.Config(
     init_std=0.3,
     dropout=0.0,
 )
-PARAMS = tfm.init(tfm.causal_lm_specs(CONFIG), jax.random.key(0))
+PARAMS = random_params(tfm.causal_lm_specs(CONFIG))
 
 
 def test_loss_is_the_mean_surprise_of_every_token_after_those_before_it():

@@ -2,10 +2,10 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 from PIL import Image
+from random_params import random_params
 from small import call, run
 
 import tfm
@@ -24,7 +24,7 @@ COLOURS = np.array([[250, 10, 10], [10, 250, 10], [10, 10, 250], [240, 240, 240]
 def test_the_loss_is_that_of_a_loop():
     """With an empty row and a withheld drawing; the start token has no probability."""
     config = presets.model("imagegpt-tiny", layers=1, width=16, heads=2, length=4, vocab=6)
-    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    params = random_params(tfm.causal_lm_specs(config))
     rng = np.random.default_rng(0)
     targets = rng.integers(0, 5, (3, 4)).astype(np.int32)
     tokens = np.concatenate([np.full((3, 1), 5, np.int32), targets[:, :-1]], 1)

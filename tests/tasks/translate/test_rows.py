@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 import tfm
 from train.data.tokens import TokenizedTexts
@@ -57,7 +58,7 @@ def losses_by_pair(rows, config, params):
 @pytest.mark.parametrize("position", ["sinusoidal", pytest.param("t5", marks=pytest.mark.slow)])
 def test_a_packed_pair_has_the_loss_that_it_has_alone(position):
     config = tfm.override(CONFIG, {"position": position})
-    params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
+    params = random_params(tfm.seq2seq_specs(config))
     packed, alone = rows_of(True), rows_of(False)
     assert packed.plan.packs
     assert not alone.plan.packs
@@ -67,7 +68,7 @@ def test_a_packed_pair_has_the_loss_that_it_has_alone(position):
 
 
 def test_packed_rows_cannot_write():
-    params = tfm.init(tfm.seq2seq_specs(CONFIG), jax.random.key(0))
+    params = random_params(tfm.seq2seq_specs(CONFIG))
     ids = jnp.ones((2, 4), jnp.int32)
     model = tfm.encode_packed(params, CONFIG, ids, ids, (ids, ids))
     with pytest.raises(ValueError, match="hold several texts"):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
+from random_params import random_params
 from small import call, read_lines
 
 import tfm
@@ -166,7 +167,7 @@ def test_the_loss_is_that_of_the_model():
     corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--data.pack=false")
     vocab = corpus.sizes["vocab"]
     config = dataclasses.replace(run_of().model, layers=2, width=16, heads=2, ffn=32, vocab=vocab)
-    params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
+    params = random_params(tfm.seq2seq_specs(config))
     batch = {name: jnp.asarray(field) for name, field in corpus.batch(0).items()}
     with jax.numpy_dtype_promotion("strict"):
         sums = jax.jit(TRANSLATE.loss, static_argnums=1)(params, config, batch, None)
