@@ -109,7 +109,7 @@ def model_of(name):
     """The configuration of a row, its function (`tfm.encoder` or `tfm.decoder`), its specs and parameters."""
     row = VARIANTS[name]
     specs = tfm.encoder_specs(row.config)
-    return row.config, tfm.encoder if row.encoder else tfm.decoder, specs, random_params(specs)
+    return row.config, tfm.encoder if row.encoder else tfm.decoder, specs, random_params(specs, std=0.1)
 
 
 def assert_near(actual, expected, tolerance=1e-4):
@@ -209,7 +209,7 @@ def test_cached_is_full(name):
     """A prompt, several tokens, one token: states as of a pass over everything; padding on the left changes nothing,
     nor do slots that are allocated later."""
     config = VARIANTS[name].config
-    params = random_params(tfm.causal_lm_specs(config))
+    params = random_params(tfm.causal_lm_specs(config), std=0.1)
     extend = jax.jit(functools.partial(tfm.extend, params.decoder, config))
     allocate = jax.jit(lambda cache: tfm.allocate_slots(config, cache, 12))
 
@@ -238,7 +238,7 @@ def test_cached_is_full(name):
 def test_beams_have_the_probability_of_a_full_pass(name):
     """Beam search reorders states that it does not know: the log-probability of each text is that of a pass over it."""
     config = VARIANTS[name].config
-    params = random_params(tfm.causal_lm_specs(config))
+    params = random_params(tfm.causal_lm_specs(config), std=0.1)
     prompts = [[5, 6, 7], [8, 9]]
     for prompt, hypotheses in zip(
         prompts, tfm.beam_search(params, config, prompts, 5, tfm.Beam(width=4), (), 4), strict=True

@@ -26,7 +26,7 @@ SAMPLE = tfm.Sample(temperature=jnp.array([1.5, 0.9, 2.0]), top_p=jnp.array([0.9
 
 @cache
 def model_of(config):
-    return random_params(tfm.causal_lm_specs(config), 5)
+    return random_params(tfm.causal_lm_specs(config), 7)
 
 
 @cache

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_params import random_params
 
 import tfm
 from tfm.low_rank import LowRank, factors, low_rank_base, low_rank_specs, merge_low_rank, with_base, with_dropout_keys
@@ -58,7 +57,7 @@ def test_a_table_with_an_update_is_the_merged_table():
     x, targets = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 16)), "float32"), where
     losses = [tfm.vocabulary_loss(CONFIG, tree.output, x, targets, jnp.ones((2, 3)))[0] for tree in (params, merged)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
-    fresh = random_params(low_rank_specs(tfm.masked_lm_specs(CONFIG), ["tokens"], 2, 1.0))
+    fresh = tfm.init(low_rank_specs(tfm.masked_lm_specs(CONFIG), ["tokens"], 2, 1.0), jax.random.key(0))
     np.testing.assert_array_equal(fresh.encoder.embed.tokens.kernel, fresh.encoder.embed.tokens.base)
     assert float(jnp.abs(fresh.encoder.embed.tokens.up).max()) > 0.5
 

@@ -87,7 +87,7 @@ def test_loss_of_both_directions(sampled):
     )
     expected = 0.0
     for states, prefix in zip(tfm.directions(hidden), ("", "previous_"), strict=True):
-        logprobs = jax.nn.log_softmax(tfm.unembed(model, params.output, states), axis=-1)
+        logprobs = jax.nn.log_softmax(tfm.unembed(model, params.output, states) + params.bias[None, None], axis=-1)
         chosen = np.take_along_axis(np.asarray(logprobs), batch[f"{prefix}targets"][..., None], axis=2)[..., 0]
         expected -= (chosen * batch[f"{prefix}weights"]).sum()
     np.testing.assert_allclose(sums["loss"], expected, rtol=0.02 if sampled else 1e-5)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts import parameters
+from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -53,7 +53,7 @@ def test_values_and_gradients_are_those_of_the_plain_form(name, causal):
     row, config = VARIANTS[name], tfm.override(VARIANTS[name].config, SMALL)
     mixer = tfm.mixer_of(config.mixer)
     specs = mixer.specs(config.mixer, config)
-    params = parameters(specs)
+    params = random_params(specs)
     context = tfm.AttentionContext(jnp.arange(8)[None], causal=causal)
     options = {"causal": True} if causal and row.encoder else {}
 

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts import TOKENS, parameters
+from contracts import TOKENS
 from oracles import output, softmax
 from oracles.clustered import shared_heads
+from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -19,7 +20,7 @@ CONFIG = VARIANTS["routing_window"].config
 def test_a_window_as_long_as_the_text_is_full_attention():
     config = tfm.override(CONFIG, {"mixer.window": 100})
     mixer = tfm.mixer_of(config.mixer)
-    params = parameters(mixer.specs(config.mixer, config))
+    params = random_params(mixer.specs(config.mixer, config))
     x = np.random.default_rng(0).normal(size=(2, 8, 16))
     context = tfm.AttentionContext(tfm.default_positions(TOKENS))
     call = tfm.LayerCall(

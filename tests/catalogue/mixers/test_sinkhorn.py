@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts import parameters
 from jax.sharding import NamedSharding
 from random_params import random_params
 from variants import VARIANTS
@@ -73,7 +72,7 @@ def test_tokens_after_a_state_are_those_of_a_whole_text(sizes):
     values = {"mixer.block": 2, "mixer.temperature": 2.0, "layers": 1}
     config = tfm.override(VARIANTS["sinkhorn"].config, values)
     specs = tfm.encoder_specs(config)
-    params = parameters(specs)
+    params = random_params(specs)
     tokens, starts = (
         np.random.default_rng(0).integers(0, 60, (4, 16)).astype(np.int32),
         np.array([0, 3, 3, 0], np.int32),

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_params import random_params
 
 import tfm
 
@@ -52,7 +51,7 @@ TOKENS = jnp.array([[5, 9, 0, 7, 11, 3], [1, 2, 3, 4, 5, 6]])
 
 
 def params_of(specs):
-    return random_params(specs)
+    return jax.jit(lambda: tfm.init(specs, jax.random.key(0)))()
 
 
 def test_directions_never_meet():
