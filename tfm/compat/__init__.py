@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from tfm.compat.auto import Auto, ModelChoices
 from tfm.compat.classes import BASES, EncoderModel, ImageModel, MaskedImageModel, shift_tokens_right
 from tfm.compat.families import BASE_PREFIXES, FAMILIES
+from tfm.compat.modules import MODULES
 from tfm.compat.pretrained import Pretrained
-from tfm.compat.towers import TOWERS
+from tfm.compat.towers import TOWERS, ImageTowerModel, TextTowerModel
 from tfm.options.choices import suggest
 
 # What an architecture is called besides its family.
-SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|Model")
+SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|ModelWithProjection|Model")
 
 # Families whose classes are called in ways of their own.
 CALLS: dict[str, type[Pretrained]] = {**TOWERS, "beit": MaskedImageModel}
@@ -56,6 +57,7 @@ def _family_classes(family: str) -> dict[str, type[Pretrained]]:
     for architecture, head in FAMILIES[family].heads.items():
         reads_images = FAMILIES[family].base.input.grid is not None
         base = CALLS.get(family, ImageModel if reads_images else BASES.get(head.kind, EncoderModel))
+        base = CALLS.get(architecture, base)
         doc = base.__doc__ or ""
         fields = {
             "family": family,
@@ -86,7 +88,9 @@ CHOICES = {task: _choices(suffixes) for task, suffixes in AUTO_SUFFIXES.items()}
 AUTO_CLASSES = {f"FlaxAutoModel{task}": _auto_class(task, choices) for task, choices in CHOICES.items()}
 CLASSES = {cls.__name__: cls for by_suffix in BY_FAMILY.values() for cls in by_suffix.values()}
 MAPPINGS = {_mapping_name(task): choices for task, choices in CHOICES.items()}
-PUBLIC = {**CLASSES, **AUTO_CLASSES, **MAPPINGS, "shift_tokens_right": shift_tokens_right}
+# What classes of a tower share: an instance of either is one.
+SHARED = {"FlaxCLIPTextPreTrainedModel": TextTowerModel, "FlaxCLIPVisionPreTrainedModel": ImageTowerModel}
+PUBLIC = {**CLASSES, **SHARED, **MODULES, **AUTO_CLASSES, **MAPPINGS, "shift_tokens_right": shift_tokens_right}
 __all__ = sorted(PUBLIC)
 
 

@@ -46,9 +46,12 @@ class Auto:
         return cls.choices[name]
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, *, config: ConfigLike | None = None, **kwargs: Any):
-        """The model in a folder; arguments are those of its class."""
-        fields = fields_of(config) if config is not None else read_config(Path(folder))
+    def from_pretrained(
+        cls, folder: str | Path, *, config: ConfigLike | None = None, subfolder: str = "", **kwargs: Any
+    ):
+        """The model in a folder, or in a subfolder of it; arguments are those of its class."""
+        folder = Path(folder, subfolder)
+        fields = fields_of(config) if config is not None else read_config(folder)
         return cls._of(fields).from_pretrained(folder, config=config, **kwargs)
 
     @classmethod

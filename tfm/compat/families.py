@@ -52,6 +52,22 @@ class EncoderHead(HfHead):
         return Classifier(encoder_specs(encoder_config(config)), pooler=None, output=None)
 
 
+@struct.dataclass
+class ProjectedTexts:
+    """A tower of texts, and a map [D,C] of its vectors."""
+
+    encoder: Encoder
+    projection: Linear
+
+
+class ProjectionHead(HfHead):
+    """A tower of texts whose vectors are mapped; the classes of the configuration are the size of their space."""
+
+    def specs(self, config: Config) -> ProjectedTexts:
+        """The spec tree of such a model."""
+        return ProjectedTexts(encoder_specs(config), linear_specs(config, "D", "C", bias=False))
+
+
 class ReaderHead(HfHead):
     """Outputs that read the states of the decoder of a translation model."""
 
@@ -75,6 +91,7 @@ HEADS: dict[str, dict[str, HfHead]] = {
     "bloom": {"BloomModel": HfHead("lm", overrides=BARE)},
     "llama": {"LlamaModel": HfHead("lm", overrides=BARE)},
     "mistral": {"MistralModel": HfHead("lm", overrides=BARE)},
+    "clip_text_model": {"CLIPTextModelWithProjection": ProjectionHead("model", {"projection": "text_projection"})},
     "t5": {"T5Model": HfHead("seq2seq", overrides=BARE), "T5EncoderModel": EncoderHead("model")},
     "longt5": {"LongT5Model": HfHead("seq2seq", overrides=BARE)},
     "bart": {
@@ -113,6 +130,16 @@ def _read_t5(fields: Fields) -> Reading:
     return HF_FAMILIES["t5"].read(fields)
 
 
+def _read_projection(fields: Fields) -> Reading:
+    """The size of the space of texts and images, where a map leads there."""
+    return {"classes": fields.get("projection_dim", 512)}, {"projection_dim"}
+
+
+def _write_projection(config: Config) -> dict[str, Json]:
+    """See `_read_projection`."""
+    return {"projection_dim": config.classes}
+
+
 def _read_bart(fields: Fields) -> Reading:
     """Sizes, and the classes, which are three where config.json names none."""
     values, used = HF_FAMILIES["bart"].read(fields)
@@ -144,7 +171,8 @@ def _names(family: Family) -> list[tuple[str, str | HfTensor]]:
 
 ROBERTA_CHANGES = {"read": _read_roberta, "write": _write_roberta, "names": bert.names("roberta")}
 CHANGES: dict[str, dict[str, Any]] = {
-    "clip_text_model": _tower("clip_text_model", absent="vision_model"),
+    "clip_text_model": _tower("clip_text_model", absent="vision_model")
+    | {"read": _read_projection, "write": _write_projection},
     "clip_vision_model": _tower("clip_vision_model", absent="text_model"),
     "t5": {"read": _read_t5, "types": {"num_decoder_layers": Annotated[int, Range(0, MAX_SIZES["layers"])] | None}},
     "roberta": ROBERTA_CHANGES,

@@ -26,8 +26,9 @@ OUTPUT_NAMES = """last_hidden_state pooler_output logits prediction_logits seq_r
 class Output(dict):
     """Results by name or by place: `output.logits`, `output["logits"]`, `output[0]`."""
 
-    def __init__(self, values: Fields):
-        super().__init__({name: values[name] for name in OUTPUT_NAMES if values.get(name) is not None})
+    def __init__(self, values: Fields, first: str = ""):
+        names = [first, *OUTPUT_NAMES] if first else OUTPUT_NAMES
+        super().__init__({name: values[name] for name in names if values.get(name) is not None})
 
     def __getattr__(self, name: str):
         if name in OUTPUT_NAMES:

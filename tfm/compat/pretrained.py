@@ -82,23 +82,25 @@ class Pretrained:
         config: ConfigLike | None = None,
         dtype: DTypeLike = jnp.float32,
         _do_init: bool = True,
+        subfolder: str = "",
         **kwargs: Any,
     ):
-        """The model in a folder, of safetensors or flax_model.msgpack; its parameters keep the dtypes of the folder.
+        """The model in a folder, or in a subfolder of it.
 
-        With _do_init=False, the model without parameters, and the parameters that the folder has. A head that the
-        folder lacks starts anew, with a warning; so does what has another size with ignore_mismatched_sizes=True. Other
-        arguments are fields of config.json. Raises ValueError as `tfm.from_hf` does, and TypeError for an argument that
-        is unknown.
+        Files are safetensors or flax_model.msgpack; parameters keep their dtypes. With _do_init=False, the model
+        without parameters, and the parameters that the folder has. A head that the folder lacks starts anew, with a
+        warning; so does what has another size with ignore_mismatched_sizes=True. Other arguments are fields of
+        config.json. Raises ValueError as `tfm.from_hf` does, and TypeError for an argument that is unknown.
         """
-        fields = fields_of(config) if config is not None else read_config(Path(folder))
+        folder = Path(folder, subfolder)
+        fields = fields_of(config) if config is not None else read_config(folder)
         reinitialize = ["missing head"] if _do_init else ["missing"]
         reinitialize += ["other shape"] if kwargs.pop("ignore_mismatched_sizes", False) else []
         fields = merge_fields(fields, {name: value for name, value in kwargs.items() if name not in IGNORED})
         model = cls(fields, seed=kwargs.get("seed", 0), dtype=dtype, _do_init=False)
         opened = open_folder(folder, model.config.to_dict(), reinitialize, FAMILIES[cls.family])
         params = read_params(layout(model._program), opened, kwargs.get("seed", 0), initialize=_do_init)
-        model.generation_config = read_generation(Path(folder))
+        model.generation_config = read_generation(folder)
         if not _do_init:
             return model, params
         model._nested, model._is_initialized = params, True

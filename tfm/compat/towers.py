@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from tfm.compat.outputs import ConfigFields, Output
 from tfm.compat.predictions import Results
 from tfm.compat.pretrained import Pretrained
 from tfm.config.model import Config
+from tfm.hf.fields import Fields
 from tfm.models.encoder import Encoder
 from tfm.norms import norm
 from tfm.ops import linear, split, unit_vectors
@@ -35,8 +37,30 @@ class TextTowerModel(Pretrained):
         """Rows of tokens [B,T] -> states, and that of [EOS] as pooler_output; params is a nested dict."""
         inputs = self._inputs(input_ids, attention_mask, None, position_ids)
         record = self._record(output_attentions, output_hidden_states)
-        ends, key = _ends(inputs.tokens, self.config), dropout_key(train, dropout_rng)
+        ends, key = text_ends(inputs.tokens, self.config), dropout_key(train, dropout_rng)
         return self._output(run_texts(self._program, record, self._tree(params), inputs, ends, key), return_dict)
+
+
+class ProjectedTextTowerModel(TextTowerModel):
+    """A tower of texts, and the map of their vectors into the space that they share with images."""
+
+    @classmethod
+    def _own_fields(cls, fields: Fields) -> dict[str, Any]:
+        """The fields of the tower; a folder of both says the size of the space once."""
+        own = super()._own_fields(fields)
+        return own | {name: own.get(name, fields[name]) for name in ("projection_dim",) if name in fields}
+
+    def __call__(
+        self, input_ids, attention_mask=None, position_ids=None, params=None, dropout_rng=None, train=False,
+        output_attentions=None, output_hidden_states=None, return_dict=None,
+    ):  # fmt: skip
+        """Rows of tokens [B,T] -> text_embeds [B,p], of any length, and states; params is a nested dict."""
+        inputs = self._inputs(input_ids, attention_mask, None, position_ids)
+        record = self._record(output_attentions, output_hidden_states)
+        ends, key = text_ends(inputs.tokens, self.config), dropout_key(train, dropout_rng)
+        values = run_projected_texts(self._program, record, self._tree(params), inputs, ends, key)
+        output = Output(values, first="text_embeds")
+        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
 
 class ImageTowerModel(Pretrained):
@@ -84,13 +108,19 @@ class TowersModel(Pretrained):
     def _texts(self, tokens: ArrayLike, valid: ArrayLike | None, positions: ArrayLike | None) -> tuple[Inputs, Array]:
         """What the tower of texts reads, and the places of [EOS]."""
         inputs = self._inputs(tokens, valid, None, positions)
-        return inputs, _ends(inputs.tokens, getattr(self.config, "text_config", None))
+        return inputs, text_ends(inputs.tokens, getattr(self.config, "text_config", None))
 
 
-TOWERS = {"clip": TowersModel, "clip_text_model": TextTowerModel, "clip_vision_model": ImageTowerModel}
+# The classes of a family, and of architectures that are called otherwise.
+TOWERS = {
+    "clip": TowersModel,
+    "clip_text_model": TextTowerModel,
+    "clip_vision_model": ImageTowerModel,
+    "CLIPTextModelWithProjection": ProjectedTextTowerModel,
+}
 
 
-def _ends(tokens: Array, config: ConfigFields | None) -> Array:
+def text_ends(tokens: Array, config: ConfigFields | None) -> Array:
     """tokens [B,T] -> int32 [B], the place of the first [EOS]."""
     end = getattr(config, "eos_token_id", None)
     end = END if end is None else end
@@ -103,6 +133,16 @@ def run_texts(
 ) -> Results:
     """The results of a tower of texts alone, by name."""
     return _texts(take_params(program, params).encoder, program.config, record, inputs, ends, key)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def run_projected_texts(
+    program: Program, record: Record, params: PyTree, inputs: Inputs, ends: Array, key: Array | None
+) -> Results:
+    """The results of a tower of texts and the vectors in the space of both, by name."""
+    model = take_params(program, params)
+    values = _texts(model.encoder, program.config, record, inputs, ends, key)
+    return {"text_embeds": linear(model.projection, "BD,Dp->Bp", values.pop("pooler_output")), **values}
 
 
 @partial(jax.jit, static_argnums=(0, 1))
