@@ -156,6 +156,10 @@ def _usable_rows(
         log.info(f"{blank:,} rows with a blank text are left out")
     if not valid:
         raise UserError(f"every row of {run.data.eval or run.data.source} has a blank text; correct the columns")
+    if len(train) > 1 and len(reader.texts) > 1 and len({row[reader.texts[1]] for row in train}) == 1:
+        log.info(
+            f"every row has the same text {reader.texts[1]!r}: there is nothing to tell apart, and nothing to learn"
+        )
     return train, valid
 
 
