@@ -140,16 +140,27 @@ class PairReader:
         """Rows to evaluate, in half as many shapes."""
         return self._rows(pairs, name, PLAIN, 0.0, max(1, self.run.batch.shapes // 2))
 
+    def _encoded(self, pairs: Sequence[Pair], name: str, segmentation: Segmentation) -> list[TokenizedTexts]:
+        """The tokens of both sides. Raises UserError where there are no pairs."""
+        if not pairs:
+            raise UserError(f"none of the {name} has tokens on both sides; correct the data, or the tokenizer")
+        tokenizers = self.tokenizer, target_tokenizer(self.tokenizer)
+        return [
+            encode(tokenizer, side, self.log, name, segmentation)
+            for tokenizer, side in zip(tokenizers, zip(*pairs, strict=True), strict=True)
+        ]
+
     def _rows(
         self, pairs: Sequence[Pair], name: str, segmentation: Segmentation, smoothing: float, max_shapes: int
     ) -> TranslationPairs:
         """Raises UserError for a pair that is too long under --task.long=error."""
         run = self.run
-        tokenizers = self.tokenizer, target_tokenizer(self.tokenizer)
-        sides = [
-            encode(tokenizer, side, self.log, name, segmentation)
-            for tokenizer, side in zip(tokenizers, zip(*pairs, strict=True), strict=True)
-        ]
+        sides = self._encoded(pairs, name, segmentation)
+        says = np.all([side.lengths > 0 for side in sides], axis=0)
+        if not says.all():
+            self.log.info(f"{(~says).sum():,} of {len(pairs):,} {name} have a side without tokens, and are left out")
+            pairs = [pairs[n] for n in np.flatnonzero(says)]
+            sides = self._encoded(pairs, name, segmentation)
         template = tokenize.sequence_template(self.tokenizer, run.task.start)
         pack = run.data.pack if run.model.reads_packed else False
         rows = TranslationPairs(pairs, sides, run.batch, template, RowOptions(smoothing, max_shapes, pack, self._first))
