@@ -147,8 +147,26 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     fields = fields | {"model_type": family.name, "architectures": [architecture]}
     folder.save_hf(to, hf_model, hf_params, fields)
     read_model, read_params = tfm.from_hf(to)
-    layers = parity.layer_differences(hf_model, hf_params, read_model, read_params)
+    layers = _token_differences(folder, to, read_model)
+    layers |= parity.layer_differences(hf_model, hf_params, read_model, read_params)
     return layers | parity.output_difference(model, updated, read_model, read_params)
+
+
+def _token_differences(folder, to: Path, model) -> dict[str, float]:
+    """How many strings have other token ids in the written folder: none, or UserError. {} where there are no texts."""
+    from train.text import hf_tokenizer, same_ids
+
+    tokenizer = folder.task.processor.tokenizer(folder.processor)
+    if tokenizer is None:
+        return {}
+    same_ids.keep_ids(to)
+    count = same_ids.differing(tokenizer, hf_tokenizer.read(to, model))
+    if count:
+        raise UserError(
+            f"--run={folder.path} cannot be exported: {count} of {len(same_ids.STRINGS)} strings have other token ids "
+            "in the written folder; please report this tokenizer"
+        )
+    return {"token ids": 0.0}
 
 
 def _write_adapter(folder, params, to: Path) -> dict[str, float]:

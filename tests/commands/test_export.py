@@ -56,6 +56,7 @@ def test_the_folder_has_a_certificate_and_all_that_transformers_wants():
     names = {"certificate.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in Path("mlm-hf").iterdir()} == names
     assert list(json.loads(Path("mlm-hf/certificate.json").read_text())) == [
+        "token ids",
         "encoder embeddings",
         "encoder layer 0",
         "output",

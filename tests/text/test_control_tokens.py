@@ -52,7 +52,7 @@ def test_they_are_control_tokens_where_a_run_keeps_them(tmp_path, monkeypatch):
         kept = tokens.encode(tokenizer, CORPUS, log, "text").ids.tolist()
         assert kept[: len(tokenizer.encode(TEXT, add_special_tokens=False).ids)] != plain
         assert control_ids(tokenizer) <= set(kept)
-    assert "read as control tokens" in log.lines[-1]
+    assert "read as such" in log.lines[-1]
     assert tokens.encode(tokenizer, CORPUS, log, "text").ids.tolist() == plain, "the cache keeps both apart"
 
 
@@ -69,7 +69,7 @@ def test_they_are_an_error_where_a_run_says_so(tmp_path, monkeypatch):
 
 def test_a_vocabulary_that_has_a_control_token_as_a_word():
     """Words between spaces: the model itself would find [MASK]."""
-    words = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "press", "sea"])}
+    words = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "press", "sea"])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(list(words)[:5])

@@ -158,7 +158,7 @@ def test_fairseq_numbers_pieces_anew(tmp_path):
 def test_a_pair_of_models_shares_the_ids_of_vocab_json(tmp_path):
     """A piece of the other language is unknown in a text, and both languages can be written."""
     tokens = ["</s>", "<unk>", "▁", "▁a", "b", ">>de<<", "▁ein", "x", "<pad>"]
-    vocab = {token: number for number, token in enumerate(tokens)}
+    vocab = {token: index for index, token in enumerate(tokens)}
     path = folder(tmp_path, {"vocab.json": vocab}, "marian")
     (tmp_path / "source.spm").write_bytes(model("▁", "▁a", "b"))
     (tmp_path / "target.spm").write_bytes(model("▁", "▁ein", "x"))
@@ -166,7 +166,7 @@ def test_a_pair_of_models_shares_the_ids_of_vocab_json(tmp_path):
     assert tokenizer.encode(">>de<< ab x").ids == [5, 3, 4, 2, 1, 0]
     assert tokenizer.target.encode("ein ein b").ids == [6, 6, 2, 1, 0]
     assert tokenizer.decode([6, 7, 3, 4, 0]) == "einx ab"
-    numbered = {token: number for number, token in enumerate(token for token in tokens if token != "b")}
+    numbered = {token: index for index, token in enumerate(token for token in tokens if token != "b")}
     with pytest.warns(UserWarning, match="1 of 3 pieces of source.spm have no id in vocab.json, such as 'b'"):
         tokenizer_classes.read(folder(tmp_path, {"vocab.json": numbered}, "marian"))
     with pytest.raises(UserError, match="vocab.json does not number its 2 tokens from 0 to 1"):

@@ -62,14 +62,14 @@ def ids_of(tokenizer: AnyTokenizer, encodings: "Iterable[Encoding]") -> Iterator
 
 def count(tokenizer: AnyTokenizer, texts: Iterable[Any]) -> Counter[str]:
     """How often each control token stands in the texts."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     contents = _contents(tokenizer)
     if contents:
         pattern = re.compile("|".join(map(re.escape, sorted(contents, key=len, reverse=True))))
         for text in texts:
             for part in [text] if isinstance(text, str) else text:
-                found.update(pattern.findall(part))
-    return found
+                counts.update(pattern.findall(part))
+    return counts
 
 
 def check(tokenizer: AnyTokenizer, texts: Iterable[Any]) -> None:
@@ -77,27 +77,28 @@ def check(tokenizer: AnyTokenizer, texts: Iterable[Any]) -> None:
     if mode() != "error":
         return
     for text in texts:
-        if found := count(tokenizer, [text]):
+        if counts := count(tokenizer, [text]):
             raise UserError(
-                f"--data.control-tokens=error: {next(iter(found))} stands in the text {str(text)[:60]!r}; remove it, "
+                f"--data.control-tokens=error: {next(iter(counts))} stands in the text {str(text)[:60]!r}; remove it, "
                 "or take text to read it as text, or keep to read it as a control token"
             )
 
 
 def report(tokenizer: AnyTokenizer, texts: Iterable[Any], name: str) -> str:
     """Counts control tokens in texts, and says so for the log; "" where there are none. `name` names the texts."""
-    found = count(tokenizer, texts)
-    found_so_far.update(found)
-    if not found:
+    counts = count(tokenizer, texts)
+    found_so_far.update(counts)
+    if not counts:
         return ""
-    token, how = found.most_common(1)[0][0], "control tokens" if mode() == "keep" else "text"
-    times = f"{found.total():,} times" if found.total() > 1 else "once"
-    return f"control tokens such as {token} stand in the {name} {times}; they are read as {how} (--data.control-tokens)"
+    token, meaning = counts.most_common(1)[0][0], "such" if mode() == "keep" else "text"
+    times = f"{counts.total():,} times" if counts.total() > 1 else "once"
+    place = f"control tokens such as {token} stand in the {name} {times}"
+    return f"{place}; they are read as {meaning} (--data.control-tokens)"
 
 
 def _contents(tokenizer: AnyTokenizer) -> dict[str, int]:
     """The special tokens that a text could spell, and their ids."""
-    return {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    return {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
 
 
 def _set_literal(tokenizer: AnyTokenizer, literal: bool):

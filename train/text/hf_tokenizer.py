@@ -80,9 +80,9 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
         prepared["add_prefix_space"] = step.add_prefix_space
     for name, value in prepared.items():
         if files.optional(name) not in (None, value):
-            stated, made = json_text(not value), json_text(value)
+            stated, actual = json_text(not value), json_text(value)
             raise ValueError(
-                f"{name} is {stated} in tokenizer_config.json and {made} in tokenizer.json; make them equal"
+                f"{name} is {stated} in tokenizer_config.json and {actual} in tokenizer.json; make them equal"
             )
 
 

@@ -242,11 +242,11 @@ def _named(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles)
 
 def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[AddedToken]" = ()) -> None:
     """Adds the tokens beside the vocabulary. Raises ValueError where one gets another id than the folder gives it."""
-    for number, token in sorted(files.numbered.items()):
+    for index, token in sorted(files.numbered.items()):
         tokenizer.add_tokens([token])
-        if tokenizer.token_to_id(token.content) != number:
+        if tokenizer.token_to_id(token.content) != index:
             raise ValueError(
-                f"{token.content!r} is token {number} in the folder's added tokens and "
+                f"{token.content!r} is token {index} in the folder's added tokens and "
                 f"{tokenizer.token_to_id(token.content)} in its vocabulary; make them equal"
             )
     for token in (*named, *files.extra):

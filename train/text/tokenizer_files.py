@@ -134,14 +134,14 @@ def _numbered(folder: Path, options: Mapping[str, object], special: set[str]) ->
         if not key.isdecimal():
             raise ValueError(f"{where} has the key {key!r}, where an id must stand")
         tokens[int(key)] = _added(folder, f"added_tokens_decoder.{key}", value)
-    ids = {token.content: number for number, token in tokens.items()}
-    for text, number in check_type(_ADDED, _object(folder / _ADDED), dict[str, _Id]).items():
-        if ids.setdefault(text, number) != number:
-            raise ValueError(f"token {text!r} is {ids[text]} in {_CONFIG} and {number} in {_ADDED}; make them equal")
+    ids = {token.content: index for index, token in tokens.items()}
+    for text, index in check_type(_ADDED, _object(folder / _ADDED), dict[str, _Id]).items():
+        if ids.setdefault(text, index) != index:
+            raise ValueError(f"token {text!r} is {ids[text]} in {_CONFIG} and {index} in {_ADDED}; make them equal")
         is_special = text in special
-        tokens.setdefault(number, AddedToken(text, normalized=not is_special, special=is_special))
-        if tokens[number].content != text:
-            raise ValueError(f"id {number} is {tokens[number].content!r} and {text!r} in {_ADDED}; remove one")
+        tokens.setdefault(index, AddedToken(text, normalized=not is_special, special=is_special))
+        if tokens[index].content != text:
+            raise ValueError(f"id {index} is {tokens[index].content!r} and {text!r} in {_ADDED}; remove one")
     return tokens
 
 
@@ -151,11 +151,11 @@ def _added(folder: Path, field: str, value: object) -> "AddedToken":
 
     if isinstance(value, str):
         return AddedToken(value, normalized=False, special=True)
-    flags = dict.fromkeys(_FLAGS, bool | None)
-    fields = check_object(f"{folder}: {field}.", check_type(field, value, dict), {"content": str | None, **flags})
+    hints = dict.fromkeys(_FLAGS, bool | None)
+    fields = check_object(f"{folder}: {field}.", check_type(field, value, dict), {"content": str | None, **hints})
     content = fields.get("content")
     if not content:
         raise ValueError(f"{field}={value!r} has no content")
-    given = {name: fields[name] for name in _FLAGS if fields.get(name) is not None}
-    is_special = given.pop("special", not field.startswith("added_tokens_decoder"))
-    return AddedToken(content, special=is_special, **{"normalized": not is_special} | given)
+    flags = {name: fields[name] for name in _FLAGS if fields.get(name) is not None}
+    is_special = flags.pop("special", not field.startswith("added_tokens_decoder"))
+    return AddedToken(content, special=is_special, **{"normalized": not is_special} | flags)

@@ -42,8 +42,8 @@ def bert(files: TokenizerFiles, names: Names) -> "Tokenizer":
     """vocab.txt, by BERT's rules. Raises ValueError for what slow and fast tokenizers read in two ways."""
     if not files.option("do_basic_tokenize", True):
         raise ValueError("do_basic_tokenize=false is not supported; set it to true if texts are words and punctuation")
-    if never := [word for word in files.words("never_split") if word not in names.values()]:
-        raise ValueError(f"never_split={never} is not supported; give these words as additional_special_tokens")
+    if whole := [word for word in files.words("never_split") if word not in names.values()]:
+        raise ValueError(f"never_split={whole} is not supported; give these words as additional_special_tokens")
     casing = Casing(
         files.option("do_lower_case", True),
         files.optional("strip_accents"),
@@ -216,8 +216,8 @@ def _renumbered(
         )
     unknown = {names["unk_token"]: Piece(names["unk_token"], 0.0, UNKNOWN)}
     added = {token: Piece(token, 0.0, UNUSED) for token in tokens if token in names.values() or _is_language(token)}
-    known = pieces | added | unknown
-    return [known.get(token) or Piece(token + _HIDDEN, 0.0, UNUSED) for token in tokens]
+    visible = pieces | added | unknown
+    return [visible.get(token) or Piece(token + _HIDDEN, 0.0, UNUSED) for token in tokens]
 
 
 def _is_language(token: str) -> bool:

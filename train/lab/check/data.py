@@ -153,12 +153,12 @@ def label_balance(subject: Subject) -> Result:
 @of_texts
 def control_tokens_in_texts(subject: Subject) -> Result:
     """No text spells a control token, such as [MASK]."""
-    found = control_tokens.found_so_far
+    counts = control_tokens.found_so_far
     mode = subject.job.run.data.control_tokens
     meaning = "control tokens" if mode == "keep" else "text"
-    example = f", such as {found.most_common(1)[0][0]}" if found else ""
+    example = f", such as {counts.most_common(1)[0][0]}" if counts else ""
     detail = f"control tokens that the texts spell{example}; they are read as {meaning} (--data.control-tokens={mode})"
-    return Result(float(found.total()), 0.0 if mode == "keep" else float(found.total()), detail)
+    return Result(float(counts.total()), 0.0 if mode == "keep" else float(counts.total()), detail)
 
 
 def _label_counts(subject: Subject, batches) -> np.ndarray:
