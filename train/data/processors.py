@@ -67,8 +67,8 @@ def _read_tokenizer(path: Path, config: Path | None = None, target: Path | None 
     tokenizer = read_own(path)
     if config is None or not config.exists():
         return tokenizer
-    has_target = target is not None and target.exists() and target.stat().st_size > 0
-    return ConfiguredTokenizer(tokenizer, read_object(config), read_own(target) if has_target else None)
+    is_pair = target is not None and target.exists() and target.stat().st_size > 0
+    return ConfiguredTokenizer(tokenizer, read_object(config), read_own(target) if target and is_pair else None)
 
 
 TOKENIZER = ProcessorKind(

@@ -117,11 +117,10 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
     defaults = _defaults(fields, default_class)
     if _flag(fields, "do_pad", False):
         raise ValueError("do_pad=true is not supported; such a processor cannot be used")
+    is_resized = _flag(fields, "do_resize", True)
     size = _size(fields, "size", defaults.size, _flag(fields, "default_to_square", defaults.square))
     crop = _crop(fields, defaults) if _flag(fields, "do_center_crop", defaults.crops) else None
-    if not _flag(fields, "do_resize", True):
-        size = None
-    elif defaults.share is not None:
+    if is_resized and defaults.share is not None:
         size, crop = _shared(size, crop, _number(fields, "crop_pct", defaults.share))
     mean, std = (_channels(fields, name, values) for name, values in zip(_STATISTICS, defaults.channels, strict=True))
     if not _flag(fields, "do_normalize", True):
@@ -131,9 +130,9 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
     resample = fields.get("resample", defaults.resample)
     if type(resample) is not int or resample not in names:
         raise ValueError(f"resample={resample!r} must be one of {sorted(names)}, a filter of Pillow")
-    if size is None and crop is None:
+    if not is_resized and crop is None:
         raise ValueError("do_resize=false without do_center_crop leaves pictures of several shapes; name a size")
-    return ImageProcessor(size, crop, mean, std, factor, names[resample])
+    return ImageProcessor(size if is_resized else None, crop, mean, std, factor, names[resample])
 
 
 _STATISTICS = ("image_mean", "image_std")

@@ -163,8 +163,8 @@ class DistilledLoss(Generic[Outputs]):
         share = self.options.weight
         loss = (1 - share) * taught["loss_labels"] + share * taught["loss_teacher"]
         if self.options.hidden:
-            share = batch["total_weight"] / jnp.maximum(batch["total_states"], 1)
-            taught["loss_hidden"] = share * _distances(student, teacher_outputs)
+            by_target = batch["total_weight"] / jnp.maximum(batch["total_states"], 1)
+            taught["loss_hidden"] = by_target * _distances(student, teacher_outputs)
             loss += self.options.hidden * taught["loss_hidden"]
         return {**sums, **taught, "loss": loss}
 

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +124,7 @@ class SavedCheckpoints:
             total = jax.tree.map(jnp.add, total, self._params(step, like))
         return jax.tree.map(lambda leaf, target: (leaf / count).astype(target.dtype), total, like)
 
-    def best_metric(self, goal: Callable[..., float]) -> tuple[int, float] | None:
+    def best_metric(self, goal: Callable[..., Any]) -> tuple[int, float] | None:
         """The step and the metric of the best evaluation of which a checkpoint is there; None if there is none.
 
         `goal` is min or max.
@@ -133,7 +133,8 @@ class SavedCheckpoints:
         with user_errors():
             values = {step: read_object(path).get("metric") for step, path in files.items() if path.is_file()}
         metrics = {step: value for step, value in values.items() if isinstance(value, float)}
-        return goal(metrics.items(), key=lambda item: item[1]) if metrics else None
+        step = goal(metrics, key=lambda at: metrics[at]) if metrics else None
+        return None if step is None else (step, metrics[step])
 
     def _best_step(self, log: Callable[[str], None]) -> int:
         """The step with the best metric, as the newest checkpoint notes it; the newest one if it is gone."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from train import UserError
-from train.text.special import AnyTokenizer, special_tokens
+from train.text.special import AnyTokenizer, ConfiguredTokenizer, special_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -103,4 +103,5 @@ def _contents(tokenizer: AnyTokenizer) -> dict[str, int]:
 
 def _set_literal(tokenizer: AnyTokenizer, literal: bool):
     """Whether special tokens that stand in a text are split as other text."""
-    getattr(tokenizer, "tokenizer", tokenizer).encode_special_tokens = literal
+    own = tokenizer.tokenizer if isinstance(tokenizer, ConfiguredTokenizer) else tokenizer
+    own.encode_special_tokens = literal

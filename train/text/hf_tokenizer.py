@@ -88,8 +88,8 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
 
 def target_text(tokenizer: AnyTokenizer) -> str:
     """The file of the tokenizer of translations; "" where there is none."""
-    is_pair = isinstance(tokenizer, ConfiguredTokenizer) and tokenizer.target is not None
-    return tokenizer.target.to_str(pretty=True) if is_pair else ""
+    target = tokenizer.target if isinstance(tokenizer, ConfiguredTokenizer) else None
+    return "" if target is None else target.to_str(pretty=True)
 
 
 def fields(tokenizer: AnyTokenizer) -> dict[str, object]:

@@ -57,7 +57,7 @@ class TokenizerFiles(NamedTuple):
         value = check_object(f"{self.folder / _CONFIG}: ", self.options, {name: str | None}).get(name)
         return default if value is None else value
 
-    def count(self, name: str, default: int) -> int:
+    def size(self, name: str, default: int) -> int:
         """A field that is a number of tokens."""
         value = check_object(f"{self.folder / _CONFIG}: ", self.options, {name: _Id | None}).get(name)
         return default if value is None else value

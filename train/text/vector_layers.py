@@ -113,7 +113,7 @@ def _read_dense(path: Path, fields: Mapping[str, Any]) -> LinearMap:
     hints = {"in_features": int, "out_features": int, "bias": bool, "activation_function": str, "use_residual": bool}
     refuse_unknown(path, fields, (*hints, "module_input_name", "module_output_name"))
     _check_place(path, fields)
-    values = {"bias": True, "activation_function": "torch.nn.Tanh", "use_residual": False}
+    values: dict[str, Any] = {"bias": True, "activation_function": "torch.nn.Tanh", "use_residual": False}
     values |= check_object(f"{path}: ", fields, hints)
     if missing := [name for name in ("in_features", "out_features") if name not in values]:
         raise ValueError(f"{path} has no {missing[0]}; download the folder again")

@@ -232,7 +232,7 @@ def as_they_are(pieces: list[Piece], names: Names, files: TokenizerFiles) -> lis
 
 def t5(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
     """Sentinels after the pieces, the last one first (Raffel et al. 2020)."""
-    count = files.count("extra_ids", 100)
+    count = files.size("extra_ids", 100)
     return [*pieces, *_control(f"<extra_id_{index}>" for index in reversed(range(count)))]
 
 

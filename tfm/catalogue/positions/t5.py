@@ -1,5 +1,6 @@
 """A trained bias for each bucket of distances and head (Raffel et al. 2020, section 2.1)."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -30,11 +31,13 @@ class T5Bias(ScoreBias):
     blocks: Array | None = None
 
     def __call__(self, i, j):
+        assert self.table is not None, "a layer puts in its own"
         return jnp.einsum("BTSKG->BKGTS", lookup(self.table, self.bucket(j[:, None, :] - i[:, :, None])))
 
     def bucket(self, distance: Array) -> Array:
         """distance j - i -> its bucket: short distances have their own, longer ones share buckets on a logarithmic
         scale."""
+        assert self.table is not None, "a layer puts in its own"
         buckets = len(self.table) // 2 if self.bidirectional else len(self.table)
         offset = jnp.where((distance > 0) & self.bidirectional, buckets, 0)
         distance = jnp.abs(distance) if self.bidirectional else jnp.maximum(-distance, 0)
@@ -75,7 +78,7 @@ def score(
     call: LayerCall[T5, Array | None, T5Bias], q: Array, k: Array, projections: Attention
 ) -> tuple[Array, Array, T5Bias]:
     """Queries and keys as they are, and the bias."""
-    return q, k, call.prepared if call.params is None else call.prepared.replace(table=call.params)
+    return q, k, call.prepared if call.params is None else replace(call.prepared, table=call.params)
 
 
 POSITION = Position(absolute.absolute_specs, absolute.embed_absolute, shared_specs, specs, prepare, score)

@@ -25,12 +25,12 @@ from train.losses.loss import Sums
 from train.runs.state import State
 from train.screens.console import Log
 from train.text import tokenize
-from train.text.special import SpecialTokens
+from train.text.special import AnyTokenizer, SpecialTokens
 from train.training import step
 from train.training.job import Job
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    pass
 
 # Fields of a batch that are 0 where there is padding; and those by which training makes targets softer.
 PRESENCE = ("valid", "segments")
@@ -80,13 +80,14 @@ class Subject:
         }
 
     @cached_property
-    def tokenizer(self) -> "Tokenizer | None":
+    def tokenizer(self) -> "AnyTokenizer | None":
         """What turns texts into tokens; None where rows have no texts."""
         return self.job.task.processor.tokenizer(self.corpus.processor)
 
     @cached_property
     def specials(self) -> SpecialTokens:
         """The special tokens of the tokenizer."""
+        assert self.tokenizer is not None, "rows of texts have special tokens"
         return tokenize.special_tokens(self.tokenizer)
 
     @property

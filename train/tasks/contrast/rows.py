@@ -59,7 +59,7 @@ class SideRows:
         self.texts, self.fields, self.length = texts, fields, batch.length
         self.specials = tokenize.special_tokens(tokenizer)
         lengths = np.stack([text.lengths for text in texts], axis=1)
-        self.counts = (lengths[:, :2] > 0).all(1)
+        self.counts: np.ndarray = np.all(lengths[:, :2] > 0, axis=1)
         sizes = np.where(lengths > 0, lengths + 2, 0)
         self.cut = float((sizes > batch.length).mean()) if len(sizes) else 0.0
         sizes = np.minimum(sizes, batch.length)

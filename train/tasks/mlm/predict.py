@@ -99,7 +99,7 @@ def _mask(tokenizer: Tokenizer) -> str:
     mask = tokenize.special_tokens(tokenizer).mask
     if mask < 0:
         raise UserError("the tokenizer has no [MASK] or <mask> token; take a masked language model")
-    return tokenizer.id_to_token(mask)
+    return str(tokenizer.id_to_token(mask))
 
 
 def _blank(mask: str) -> re.Pattern[str]:

@@ -11,7 +11,8 @@ from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
 DEFAULTS: dict[str, Json] = {"num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
-FIELDS = t5.T5.fields | {
+FIELDS = {
+    **t5.T5.fields,
     "vocab_size": HfField("vocab", 250112),
     "num_heads": HfField("heads", 6),
     "d_ff": HfField("ffn", 1024),
