@@ -18,6 +18,7 @@ from tfm.hf import family, ties
 from tfm.hf.family import Family, HfHead, resolved_fields
 from tfm.hf.fields import Fields, flat_fields, nested_fields
 from tfm.hf.flax_layout import Msgpack
+from tfm.hf.gguf_file import gguf_fields, gguf_file, gguf_weights
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
 from tfm.hf.quantized import dequantized
@@ -85,9 +86,9 @@ def open_folder(
     hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
     config = hf_family.config(fields, head)
-    tensors = dequantized(_weights(folder), fields, folder)
-    head = _present(head, hf_family, tensors)
-    config, model_leaves = _tied(config, head, hf_family, tensors, folder)
+    tensors = _weights(folder, fields)
+    head = head if reinitialize else _present(head, hf_family, tensors)
+    config, model_leaves = _tied(config, head, hf_family, tensors, folder, is_fixed=bool(reinitialize))
     specs = head.specs(config)
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
     _check(model_leaves, reinitialized, tensors, hf_family, folder)
@@ -96,7 +97,9 @@ def open_folder(
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The fields of config.json. Raises ValueError where there is none."""
-    path = folder / "config.json"
+    path, gguf_path = folder / "config.json", gguf_file(folder)
+    if gguf_path is not None:
+        return gguf_fields(gguf_path, read_object(path) if path.is_file() else {})
     if not path.is_file():
         fault = "does not exist" if not folder.exists() else "has no config.json"
         raise ValueError(
@@ -105,10 +108,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_object(path)
 
 
-def _weights(folder: Path) -> Weights:
-    """The weights of a folder: safetensors, or where there are none, those of Flax."""
+def _weights(folder: Path, fields: Fields) -> Weights:
+    """The weights of a folder: safetensors, or where there are none, those of GGUF or of Flax."""
+    gguf_path = gguf_file(folder)
+    if gguf_path is not None:
+        return gguf_weights(gguf_path, fields)
     has_safetensors = any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json"))
-    return Tensors(folder) if has_safetensors or not any(folder.glob("flax_model.msgpack*")) else Msgpack(folder)
+    is_flax = not has_safetensors and any(folder.glob("flax_model.msgpack*"))
+    return dequantized(Msgpack(folder) if is_flax else Tensors(folder), fields, folder)
 
 
 def _present(head: HfHead, hf_family: Family, tensors: Weights) -> HfHead:
@@ -121,11 +128,13 @@ def _present(head: HfHead, hf_family: Family, tensors: Weights) -> HfHead:
     return head if any(name.startswith(prefixes) for name in tensors) else head.without("pooler")
 
 
-def _tied(config: Config, head: HfHead, hf_family: Family, tensors: Weights, folder: Path) -> tuple[Config, list[Leaf]]:
+def _tied(
+    config: Config, head: HfHead, hf_family: Family, tensors: Weights, folder: Path, is_fixed: bool
+) -> tuple[Config, list[Leaf]]:
     """The configuration and the leaves, by the names of the folder.
 
-    Where an output that config.json ties has a table of its own, it is read untied, as transformers 5 does. Raises
-    ValueError for other tensors that hold one parameter with different values.
+    Where an output that config.json ties has a table of its own, it is read untied, as transformers 5 does, unless the
+    model is fixed. Raises ValueError for other tensors that hold one parameter with different values.
     """
     table = hf_family.table(config, head)
     model_leaves = leaves(head.specs(config), table)
@@ -136,10 +145,10 @@ def _tied(config: Config, head: HfHead, hf_family: Family, tensors: Weights, fol
     first, second = pairs[0]
     fault = f"{folder} has {first} and {second} with different values, and config.json says that they are one parameter"
     outputs = {name for path in ("table", "head.table") for name in _tensor_names(table.get(path))}
-    if len(pairs) > 1 or second not in outputs or not config.tie_embeddings:
+    if is_fixed or len(pairs) > 1 or second not in outputs or not config.tie_embeddings:
         raise ValueError(f"{fault}; remove the one that is wrong")
     warnings.warn(f"{fault}; both are read, as with tie_word_embeddings=false", stacklevel=4)
-    return _tied(dataclasses.replace(config, tie_embeddings=False), head, hf_family, tensors, folder)
+    return _tied(dataclasses.replace(config, tie_embeddings=False), head, hf_family, tensors, folder, is_fixed)
 
 
 def _tensor_names(entry: str | HfTensor | None) -> tuple[str, ...]:
