@@ -38,6 +38,7 @@ M2M_100 = dataclasses.replace(
         "add_final_layer_norm": (True,),
         "normalize_before": (True,),
         "normalize_embedding": (False,),
+        "pad_token_id": (1,),  # positions begin after it
     },
     canonicalize=unchanged,
     heads={"M2M100ForConditionalGeneration": HfHead("seq2seq")},
