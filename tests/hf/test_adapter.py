@@ -6,9 +6,11 @@ import json
 import jax
 import numpy as np
 import pytest
+from hf.test_regressions import LLAMA, save
 from hf_models import inputs, results, torch_model, torch_results
 
 import tfm
+from tfm.hf import tensors
 from tfm.hf.adapter import load_adapter, read_adapter, targets_of, to_adapter
 from tfm.low_rank import low_rank_specs, with_base
 
@@ -20,6 +22,7 @@ CASES = [
     ("gpt2", "GPT2LMHeadModel", ["c_attn"], None),
     ("gpt_neox", "GPTNeoXForCausalLM", ["query_key_value"], None),
     ("llama", "LlamaForCausalLM", ["q_proj", "v_proj", "down_proj"], None),
+    ("llama", "LlamaForCausalLM", ["q_proj"], "lm_head"),
     ("t5", "T5ForConditionalGeneration", ["q", "v", "wo"], None),
     ("modernbert", "ModernBertForSequenceClassification", ["Wqkv"], "classifier"),
 ]
@@ -147,3 +150,26 @@ def test_bad_folders(tmp_path):
     (tmp_path / "b" / "adapter_model.safetensors").unlink()
     with pytest.raises(ValueError, match="adapter_model.safetensors does not exist"):
         read_adapter(tmp_path / "b")
+
+
+def test_saved_tables_are_padded(tmp_path):
+    """`modules_to_save` of both tables, of 11 tokens; here a table has rows up to a multiple of 128."""
+    folder, arrays = save(tmp_path / "base", LLAMA)
+    config, params = tfm.from_hf(folder)
+    query = "model.layers.0.self_attn.q_proj"
+    values = {name: arrays[name] + 1 for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    values |= {
+        f"{query}.lora_A.weight": np.ones((2, 8), np.float32),
+        f"{query}.lora_B.weight": np.ones((8, 2), np.float32),
+    }
+    (tmp_path / "adapter").mkdir()
+    entries = [(f"base_model.model.{name}", array.dtype, array.shape, array.copy) for name, array in values.items()]
+    tensors.write(tmp_path / "adapter" / "adapter_model.safetensors", entries)
+    fields = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "task_type": "CAUSAL_LM"}
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(fields))
+    adapter = read_adapter(tmp_path / "adapter")
+    loaded = with_updates(config, params, specs_of(params, config), targets_of(adapter, config), adapter)
+    for table, name in ((loaded.decoder.embed.tokens, "model.embed_tokens.weight"), (loaded.table, "lm_head.weight")):
+        assert table.shape == (config.padded_vocab, 8)
+        np.testing.assert_array_equal(table[:11], values[name])
+        assert not np.asarray(table[11:]).any()

@@ -226,6 +226,7 @@ REFORMER = Family(
     },
     must_equal={"local_attention_probs_dropout_prob": "lsh_attention_probs_dropout_prob"},
     allowed={
+        "pad_token_id": (0,),  # a text is filled up to whole chunks
         "tie_word_embeddings": (False,),
         "lsh_num_chunks_before": (1,),
         "lsh_num_chunks_after": (0,),
