@@ -23,7 +23,7 @@ from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.screens.finite import checked
 from train.settings.gate import user_errors
-from train.text import special, tokenize
+from train.text import control_tokens, special, tokenize
 from train.text.pooled import pooled, unpooled_tokens
 from train.text.sentence_transformers import Modules
 
@@ -72,6 +72,7 @@ class FolderEncoder:
         self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
         config, self.modules = folder.config.model, _modules(folder, pooling)
         self.prefix, self.suffix = text_frame(folder)
+        self.control_tokens = folder.config.data.control_tokens
         self.is_cut = self.modules.length is not None and pooling.length is None
         self.window = pooling.length or self.modules.length or folder.window
         if config.max_length is not None and self.window > config.max_length:
@@ -125,7 +126,8 @@ class FolderEncoder:
     def _tokens(self, texts: Sequence[str]) -> tuple[TokenizedTexts, tfm.Encoder]:
         """The tokens of the texts, and the parameters that read them: with a row for each new word."""
         if self.expansion is None:
-            return in_memory(self.tokenizer, texts), self.params
+            with control_tokens.reading(self.control_tokens):
+                return in_memory(self.tokenizer, texts), self.params
         tokens, rows = self.expansion.encode(texts)
         spare = (1 << len(rows).bit_length()) - len(rows)  # few shapes to compile
         tables = self.params.embed
