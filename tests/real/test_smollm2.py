@@ -1,0 +1,90 @@
+"""SmolLM2-135M-Instruct: it writes what transformers writes, token for token, and reads as well."""
+
+import json
+
+import numpy as np
+import pytest
+from small import call, read_lines
+
+from real import folders
+from train import evaluate, generate
+
+pytestmark = pytest.mark.real
+
+TEXTS, NEW_TOKENS = 200, 24
+LENGTH, STRIDE = 1024, 512
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return folders.smollm2(tmp_path_factory.mktemp("smollm2"))
+
+
+@pytest.fixture(scope="module")
+def reference(folder):
+    """The model and the tokenizer of transformers."""
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def prompts():
+    """The first words of lines of a play."""
+    lines = next(iter(sorted(folders.data("tinyshakespeare").rglob("*.txt")))).read_text().splitlines()
+    starts = [" ".join(line.split()[:5]) for line in lines if len(line.split()) >= 5]
+    return starts[:: len(starts) // TEXTS][:TEXTS]
+
+
+def written(model, tokenizer, texts):
+    """What transformers writes, greedily, without special tokens."""
+    import torch
+
+    continued = []
+    for text in texts:
+        inputs = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            ids = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)[0]
+        continued.append(tokenizer.decode(ids[inputs.input_ids.shape[1] :], skip_special_tokens=True))
+    return continued
+
+
+def test_greedy_texts(folder, reference, tmp_path):
+    """200 texts; those with a draft are the same."""
+    texts = prompts()
+    expected = written(*reference, texts)
+    (tmp_path / "prompts.txt").write_text("\n".join(texts) + "\n")
+    flags = [f"--run={folder}", f"--file={tmp_path / 'prompts.txt'}", "--strategy=greedy"]
+    for extra in ([], ["--draft=ngram"]):
+        to = tmp_path / f"out{len(extra)}.jsonl"
+        code, _, err = call(generate.main, *flags, f"--max-new-tokens={NEW_TOKENS}", f"--to={to}", *extra)
+        assert code == 0, err
+        rows = read_lines(to)
+        continued = [row["text"].removeprefix(row["prompt"]) for row in rows]
+        different = [(x, y) for x, y in zip(continued, expected, strict=True) if x.strip() != y.strip()]
+        assert not different, different[:3]
+
+
+def test_perplexity(folder, reference, tmp_path):
+    """Windows of 1,024 tokens, 512 apart, of which the new ones count, as the guide of transformers says."""
+    import torch
+
+    model, tokenizer = reference
+    source = next(path for path in sorted(folders.data("wikitext-2").rglob("*")) if "test" in path.name)
+    text = source.read_text(encoding="utf-8")[:20_000]
+    (tmp_path / "text.txt").write_text(text)
+    ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids])
+    losses, end = [], 0
+    for start in range(0, ids.shape[1], STRIDE):
+        stop = min(start + LENGTH, ids.shape[1])
+        with torch.no_grad():
+            logits = model(ids[:, start:stop]).logits.log_softmax(-1)[0, :-1]
+        losses.append(-logits.gather(1, ids[0, start + 1 : stop, None])[-(stop - max(end, start + 1)) :, 0])
+        end = stop
+        if stop == ids.shape[1]:
+            break
+    expected = float(torch.cat(losses).mean().exp())
+    flags = f"--run={folder} --data={tmp_path / 'text.txt'} --length={LENGTH} --stride={STRIDE}"
+    code, out, err = call(evaluate.main, *flags.split())
+    assert code == 0, err
+    print(f"perplexity {json.loads(out)['perplexity']:.4f}, transformers {expected:.4f}")
+    np.testing.assert_allclose(json.loads(out)["perplexity"], expected, rtol=1e-4)
