@@ -70,6 +70,11 @@ def replicate(x: Array) -> Array:
     return reshard(x, PartitionSpec()) if any(spec_of(x)) else x
 
 
+def on_mesh(x: Array) -> Array:
+    """x on every device of the mesh in use: an array of numpy is on none, and meets no other in one operation."""
+    return reshard(x, PartitionSpec()) if jax.sharding.get_abstract_mesh().shape else x
+
+
 def shard_batch(rows: Array) -> Array:
     """rows [B,...] over the devices that share a batch, where their count divides it."""
     mesh = jax.sharding.get_abstract_mesh()

@@ -39,6 +39,8 @@ class EvaluateOptions:
     average: the newest checkpoints whose mean is evaluated
     weights: trained | int8: kernels and tables in eight bits; metrics named `_change` say what that costs
     stride: tokens between starts of rows of a language model, or of windows of a tagger or on a passage
+    length: of a language model: tokens that it reads at a time; by default those of training, or of a folder of
+        transformers as many as its model has positions, 1,024 at most
     memory: of a language model trained with one: tokens of the rows before whose states every layer sees
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
@@ -54,6 +56,7 @@ class EvaluateOptions:
     average: int = 1
     weights: Weights = "trained"
     stride: int | None = None
+    length: int | None = None
     memory: int | None = None
     beams: int = 5
     length_penalty: float = 0.6
@@ -65,7 +68,7 @@ class EvaluateOptions:
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, average=1, beams=1)
+        check_minimum(self, average=1, beams=1, length=1)
         check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS)
 
 
@@ -143,7 +146,8 @@ def _measure(
             before |= task.generation_metrics(trained, run, corpus, log)
             metrics |= {f"{name}_change": metrics[name] - before[name] for name in _COMPARED if name in before}
     contents = task.evaluation_files(outputs, corpus) if writes else {}
-    return metrics | task.baselines(corpus), contents
+    lengths = {"length": run.batch.length} if run.task.name == "lm" else {}
+    return metrics | task.baselines(corpus) | lengths, contents
 
 
 def _check(options: EvaluateOptions, run: schema.Run, explicit: set[str]):
@@ -170,6 +174,8 @@ def _configure(values: Mapping[str, object], options: EvaluateOptions, explicit:
             )
         if owners:
             changes[f"task.{name}"] = explicit[name]
+    if options.length is not None:
+        changes["batch.length"] = options.length
     return flags.build(table.AnyRun, {**values, **changes})
 
 

@@ -33,6 +33,9 @@ USAGE = """usage: python -m train.generate --run=DIR --prompt=TEXT | --prompt-fi
 Prints the prompt and its completion while it is written, or a translation alone; of a file, one after the other. If OUT
 ends in .jsonl, each completion is an object."""
 
+# The messages of a conversation, each with its role and content.
+Chat = list[dict[str, str]]
+
 _SOURCES = ("prompt", "prompt_file", "file")
 
 
@@ -57,13 +60,13 @@ def generate(argv):
     prompts = [] if options.interactive else _prompts(explicit)
     _check_writes(folder, explicit)
 
+    from train.generation.defaults import choose, describe
     from train.generation.writer import WRITERS
     from train.screens.console import Log
 
     writer_class = WRITERS[folder.task.generates]
-    strategy = strategy or writer_class.default_strategy
-    if options.draft and folder.task.generates != "continuation":
-        raise UserError(f"--draft helps to continue a text, and --run={options.run} translates; leave it out")
+    choice = choose(folder, options, explicit, strategy, writer_class.default_strategy)
+    options, strategy = choice.options, choice.strategy
     if not writer_class.takes_empty_prompts:
         _refuse_empty(prompts, explicit)
     if strategy == "beam" and options.n > options.beams:
@@ -72,11 +75,12 @@ def generate(argv):
         )
     log = Log()
     params = as_weights(options.weights, folder, folder.load(log=log.info, average=options.average), log)
-    writer = writer_class(folder, params, options, strategy, log, explicit.get("sliding_context"))
+    if line := describe(choice):
+        log.info(line)
+    writer = writer_class(folder, params, choice, log, explicit.get("sliding_context"))
     del params  # the writer has a copy
     if options.interactive:
-        for line in _typed_lines(writer.prompt_kind):
-            _write(options, writer, [line])
+        _converse(options, writer)
     else:
         _write(options, writer, prompts)
 
@@ -89,6 +93,9 @@ def _check_writes(folder: Any, explicit: Mapping[str, Any]):
             f"--run={run} was trained for --task={folder.config.task.name}, which writes no text; "
             "train one with --task=lm"
         )
+    for name, purpose in (("chat", "talks with a language model"), ("draft", "helps to continue a text")):
+        if explicit.get(name) and folder.task.generates != "continuation":
+            raise UserError(f"--{name} {purpose}, and --run={run} translates; leave it out")
     for name in ("complete", "keep"):
         if name in explicit:
             raise UserError(f"--{name} is for pictures, and --run={run} writes texts; leave it out")
@@ -124,25 +131,48 @@ def _typed_lines(prompt_kind: str) -> Iterator[str]:
             yield line.rstrip("\n")
 
 
-def _write(options: GenerateOptions, writer, prompts: list[str]):
-    """Writes the completions of the prompts to --to."""
-    encoded = [writer.encode(prompt) for prompt in prompts]
-    texts = [prompt if writer.shows_prompt else "" for prompt in prompts]
+def _converse(options: GenerateOptions, writer):
+    """Writes a completion of every line that a user types; with --chat, the lines are one conversation."""
+    messages: Chat = []
+    for line in _typed_lines("what you say" if options.chat else writer.prompt_kind):
+        messages = [*messages, _said("user", line)] if options.chat else []
+        answer = _write(options, writer, [line], [messages])
+        messages = [*messages, _said("assistant", answer)]
+
+
+def _said(role: str, content: str) -> dict[str, str]:
+    """A message of a conversation."""
+    return {"role": role, "content": content}
+
+
+def _write(
+    options: GenerateOptions, writer, prompts: list[str], chats: list[list[dict[str, str]]] | None = None
+) -> str:
+    """Writes the completions of the prompts, or of conversations, to --to; returns the last one."""
+    if options.chat:
+        encoded = [writer.encode_chat(chat) for chat in chats or ([_said("user", prompt)] for prompt in prompts)]
+    else:
+        encoded = [writer.encode(prompt) for prompt in prompts]
+    shows, last = writer.shows_prompt and not options.chat, ""
+    texts = [prompt if shows else "" for prompt in prompts]
     with line_writer(options.to) as write:
         if len(prompts) == options.n == 1 and writer.strategy != "beam" and not options.to and prompts[0].strip():
             groups = iter([[writer.stream(encoded[0], texts[0], sys.stdout)]])
         else:
             groups = writer.write(encoded)
-        for text, completions in zip(texts, groups, strict=True):
+        for prompt, text, completions in zip(prompts, texts, groups, strict=True):
             for completion in completions:
-                _show(options, write, text, completion)
+                _show(options, write, (prompt, text), completion)
+                last = completion.text
+    return last
 
 
-def _show(options: GenerateOptions, write, prompt: str, completion):
-    """Writes one completion as the options ask."""
+def _show(options: GenerateOptions, write, prompts: tuple[str, str], completion):
+    """Writes one completion as the options ask, behind its prompt and the part of that which is shown."""
+    source, prompt = prompts
     pairs = list(zip(completion.pieces, completion.logprobs, strict=False))
     if options.to.endswith(".jsonl"):
-        row = {"prompt": prompt, "completion": completion.text}
+        row = {"prompt": source, "completion": completion.text}
         if completion.score is not None:
             row["score"] = completion.score
         if options.logprobs:

@@ -100,7 +100,7 @@ def test_a_draft_changes_no_greedy_text():
     for words, message in (
         (("--draft=char",), "--draft=char has another tokenizer than --run=bpe"),
         (("--draft=mlm",), "--draft=mlm was trained for --task=mlm, which continues no text"),
-        (("--draft=ngram", "--sliding-context=true"), "--slide=true reads texts again"),
+        (("--draft=ngram", "--sliding-context=true"), "--sliding-context=true reads texts again"),
         (("--draft=ngram", "--beams=2"), "--draft belongs to --strategy=greedy or sample"),
     ):
         code, out, err = call(generate, "--run=bpe", "--prompt=the dog", *words)
@@ -200,9 +200,14 @@ def test_strided_evaluation_judges_the_same_text_with_more_context():
     assert strided["bits_per_byte"] / strided["loss"] == pytest.approx(plain["eval_bits_per_byte"] / plain["eval_loss"])
 
 
+def test_what_the_tokenizer_does_not_know_is_read_as_unknown_and_said():
+    code, out, err = call(generate, "--run=char", "--prompt=é the", "--strategy=greedy", *SHORT)
+    assert (code, out[:5]) == (0, "é the")
+    assert "'é the' has 'é', which this model reads as [UNK]" in err
+
+
 BAD = {
     "--prompt=": "--prompt is empty; give a text to go on from",
-    "--prompt=é the": "the prompt has 'é', which this model cannot read; leave that out",
     "--prompt=a --temperature=-1": (
         "--temperature=-1.0 must be above 0; use --strategy=greedy for the most probable token"
     ),

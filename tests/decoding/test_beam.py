@@ -260,7 +260,6 @@ def test_eight_devices_as_one(name):
         ({"num_return_sequences": 0}, "num_return_sequences=0 must be at least 1 and at most width=4"),
         ({"prompts": [[4]]}, "prompts have token 4, which is not in the vocabulary of 4"),
         ({"max_new_tokens": 33}, "a prompt of 1 tokens and max_new_tokens=33 exceed the 32 positions of the model"),
-        ({"stop": [1] * 9}, "stop has 9 tokens; at most 8 are supported, leave some out"),
     ],
 )
 def test_what_cannot_be_searched(changes, message):

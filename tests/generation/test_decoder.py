@@ -8,7 +8,10 @@ import pytest
 
 import tfm
 from train.generation.decoder import Decoder
+from train.generation.defaults import Choice
 from train.generation.options import GenerateOptions
+
+CHOICE = Choice(GenerateOptions(run="run", seed=2), "sample", [0], None, 256, False)
 
 TEXT = "der Käse war größer als die Höhle, sagte er. Aha!"
 
@@ -18,7 +21,7 @@ class Script:
 
     def __init__(self, model, config, prompts, max_new_tokens, strategy, stop, sliding_context):
         starts = np.broadcast_to(strategy.seed, len(prompts))
-        self.texts = [list(TEXT.encode())[start:][:max_new_tokens] for start in starts]
+        self.texts = [list(TEXT.encode())[start:][: max(max_new_tokens)] for start in starts]
         self.tokens = [[] for _ in prompts]
 
     @property
@@ -43,7 +46,7 @@ def decoder(monkeypatch):
     monkeypatch.setattr(tfm, "Generation", Script)
     tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: spell([], tokens))
     folder = SimpleNamespace(config=SimpleNamespace(decoding_model=tfm.Config()), processor=tokenizer)
-    return lambda *stops: Decoder(folder, GenerateOptions(run="run", seed=2), "sample", 0, spell, stops)
+    return lambda *stops: Decoder(folder, CHOICE, spell, stops)
 
 
 STOPS = [(), ("Höhle",), ("größer als die H", "als"), ("e",), ("zzz", "er."), ("!",), ("Aha!?",), ("r",)]
@@ -59,7 +62,7 @@ def before(stops, text):
 def test_a_stream_shows_what_decode_returns(decoder, stops):
     out = io.StringIO()
     streamed = decoder(*stops).stream(None, [1], 100, out, "heading|")
-    ((decoded,),) = decoder(*stops).decode(None, [[1]], np.array([0]), 100)
+    ((decoded,),) = decoder(*stops).decode(None, [[1]], np.array([0]), [100])
     assert streamed == decoded._replace(streamed=True)
     assert decoded.text == before(stops, TEXT[2:])
     assert out.getvalue() == f"heading|{decoded.text}\n"
@@ -67,10 +70,10 @@ def test_a_stream_shows_what_decode_returns(decoder, stops):
 
 
 def test_seeds_follow_the_numbers_of_the_rows(decoder):
-    completions = decoder().decode(None, [[1], [1], [1]], np.array([0, 2, 2]), 8)
+    completions = decoder().decode(None, [[1], [1], [1]], np.array([0, 2, 2]), [8] * 3)
     assert [completion.text for (completion,) in completions] == [spell([], TEXT.encode()[n:][:8]) for n in (2, 4, 4)]
 
 
 def test_tokens_end_with_the_first_stop(decoder):
-    ((completion,),) = decoder("war").decode(None, [[1]], np.array([0]), 100)
+    ((completion,),) = decoder("war").decode(None, [[1]], np.array([0]), [100])
     assert (completion.text, "".join(completion.pieces[-4:])) == (TEXT[2:].partition("war")[0], " war")

@@ -79,13 +79,14 @@ def test_contradictions_are_named_with_both_files(tmp_path):
 def test_a_run_folder_keeps_the_roles(tmp_path):
     tokenizer = configured(tmp_path, {"eos_token": "<|im_end|>", "chat_template": "{{ messages }}"})
     texts = TOKENIZER.to_texts(tokenizer)
-    paths = [tmp_path / f"kept-{name}" for name in TOKENIZER.files]
+    (tmp_path / "kept").mkdir()
+    paths = [tmp_path / "kept" / name for name in TOKENIZER.files]
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text)
     kept = TOKENIZER.read(*paths)
     assert roles(kept) == roles(tokenizer)
     assert kept.fields["chat_template"] == "{{ messages }}"
-    assert TOKENIZER.to_texts(word_tokenizer())[1] == ""  # nothing is written beside a tokenizer without one
+    assert set(TOKENIZER.to_texts(word_tokenizer())[1:]) == {""}  # nothing is written beside a tokenizer without one
 
 
 def test_a_new_run_takes_the_roles_of_the_folder_of_its_tokenizer(tmp_path):

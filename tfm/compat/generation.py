@@ -22,10 +22,9 @@ from tfm.decoding.constraints import Constraints
 from tfm.decoding.generate import PromptBatch, advance, bucket, pad_stop, start
 from tfm.decoding.sampling import Greedy, Sample
 from tfm.hf.fields import Fields
+from tfm.hf.generation import EARLY_STOPPING, FILE, read_generation
 from tfm.models.heads import CausalLM
-from tfm.options.json_text import read_object
 
-FILE = "generation_config.json"
 DEFAULTS: dict[str, Any] = dict(
     max_length=20, max_new_tokens=None, min_length=0, min_new_tokens=None, do_sample=False, num_beams=1,
     num_return_sequences=1, temperature=1.0, top_k=50, top_p=1.0, length_penalty=1.0, early_stopping=False,
@@ -39,8 +38,6 @@ UNSUPPORTED: dict[str, tuple] = dict(
     forced_decoder_ids=(), logits_processor=(), output_scores=(False,), output_attentions=(False,),
     output_hidden_states=(False,),
 )  # fmt: skip
-# What `early_stopping` of transformers is called in `Beam`.
-_EARLY_STOPPING: dict[Any, bool | str] = {True: True, False: "likely", "never": False}
 
 
 def generate(
@@ -123,7 +120,7 @@ def _check_beams(options: Fields):
         raise ValueError(f"num_beams={beams} and do_sample=True are not supported together; leave out one of them")
     if not 1 <= sequences <= beams:
         raise ValueError(f"num_return_sequences={sequences} must be at least 1 and at most num_beams={beams}")
-    if beams > 1 and options["early_stopping"] not in _EARLY_STOPPING:
+    if beams > 1 and options["early_stopping"] not in EARLY_STOPPING:
         raise ValueError(f"early_stopping={options['early_stopping']} must be True, False or 'never'")
 
 
@@ -239,7 +236,7 @@ def _search(
         options["num_beams"],
         length_penalty=options["length_penalty"],
         offset=0.0,
-        early_stopping=_EARLY_STOPPING[options["early_stopping"]],
+        early_stopping=EARLY_STOPPING[options["early_stopping"]],
         constraints=constraints,
     )
     strategy.check()
@@ -264,10 +261,9 @@ def _stop_and_pad(options: Fields) -> tuple[np.ndarray, int]:
     return pad_stop(stop), pad
 
 
-def read_generation(folder: Path) -> dict[str, Any]:
+def read_fields(folder: Path) -> dict[str, Any]:
     """The fields of generation_config.json; {} without that file."""
-    path = folder / FILE
-    return read_object(path) if path.is_file() else {}
+    return dict(read_generation(folder, {}).values)
 
 
 def generation_fields(fields: Fields) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from tfm.compat.families import COUNT_TOKENS, FAMILIES, is_bare
 from tfm.compat.forward import PAD, Inputs, Program, Record, layout
-from tfm.compat.generation import DEFAULTS, generation_fields, read_generation, write_generation
+from tfm.compat.generation import DEFAULTS, generation_fields, read_fields, write_generation
 from tfm.compat.outputs import CONFIG_DEFAULTS, ConfigFields, ConfigLike, Output, fields_of
 from tfm.compat.params import cast, completed, read_params
 from tfm.compat.predictions import Results
@@ -100,7 +100,7 @@ class Pretrained:
         model = cls(fields, seed=kwargs.get("seed", 0), dtype=dtype, _do_init=False)
         opened = open_folder(folder, model.config.to_dict(), reinitialize, FAMILIES[cls.family])
         params = read_params(layout(model._program), opened, kwargs.get("seed", 0), initialize=_do_init)
-        model.generation_config = read_generation(folder)
+        model.generation_config = read_fields(folder)
         if not _do_init:
             return model, params
         model._nested, model._is_initialized = params, True

@@ -19,6 +19,17 @@ def check_prompts(config: Config, prompts: Sequence[Sequence[int]], max_new_toke
         raise ValueError(f"max_new_tokens={max_new_tokens} must be at least 1, and an integer")
 
 
+def limits_of(prompts: Sequence[Sequence[int]], max_new_tokens: int | Sequence[int]) -> list[int]:
+    """The most tokens to add to each prompt: one number for all, or one for each. Raises ValueError for others."""
+    limits = [*max_new_tokens] if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * len(prompts)
+    for limit in limits:
+        if not isinstance(limit, int | np.integer) or limit < 1:
+            raise ValueError(f"max_new_tokens={limit} must be at least 1, and an integer")
+    if len(limits) != len(prompts):
+        raise ValueError(f"max_new_tokens has {len(limits)} numbers for {len(prompts)} prompts; give one for each")
+    return limits
+
+
 def _check_vocabulary(owner: str, tokens: Sequence[int], config: Config):
     """Raises ValueError for a token that is no integer, or not in the vocabulary."""
     ids = np.asarray(tokens)
@@ -36,11 +47,12 @@ def check_strategy(strategy: Any, classes: tuple[type, ...]):
     strategy.check()
 
 
-def check_fits(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int, remedy: str):
+def check_fits(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int | Sequence[int], remedy: str):
     """Raises ValueError where prompts and new tokens exceed the positions of the model; the last one is never read."""
-    longest, limit = max(map(len, prompts)), config.max_length
-    if limit is not None and longest + max_new_tokens - 1 > limit:
-        raise ValueError(
-            f"a prompt of {longest} tokens and max_new_tokens={max_new_tokens} exceed the {limit} positions of the "
-            f"model; lower max_new_tokens, {remedy}"
-        )
+    limit = config.max_length
+    for prompt, count in zip(prompts, limits_of(prompts, max_new_tokens), strict=True):
+        if limit is not None and len(prompt) + count - 1 > limit:
+            raise ValueError(
+                f"a prompt of {len(prompt)} tokens and max_new_tokens={count} exceed the {limit} positions of the "
+                f"model; lower max_new_tokens, {remedy}"
+            )

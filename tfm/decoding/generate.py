@@ -13,13 +13,13 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill, separate_cache, separate_layers
-from tfm.decoding.checks import check_fits, check_prompts, check_strategy
+from tfm.decoding.checks import check_fits, check_prompts, check_strategy, limits_of
 from tfm.decoding.sampling import Greedy, Sample, choose_token, is_in
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
 # Stop tokens are padded to this count, so that their number does not recompile a program.
-_MAX_STOP_TOKENS = 8
+_STOP_TOKENS = 8
 
 
 class Generated(NamedTuple):
@@ -33,19 +33,21 @@ def generate(
     model: CausalLM,
     config: Config,
     prompts: Sequence[Sequence[int]],
-    max_new_tokens: int,
+    max_new_tokens: int | Sequence[int],
     strategy: Greedy | Sample | None = None,
     stop: Sequence[int] = (),
     sliding_context: bool = False,
 ) -> Generated:
     """Token ids of prompts -> up to `max_new_tokens` tokens after each; a row ends with its first token of `stop`.
 
+    max_new_tokens: for all prompts, or of each
+
     strategy defaults to `Greedy()`. Prompts may differ in length; rows do not influence each other. Raises ValueError
     if a text can exceed the learned positions; with `sliding_context`, the second half of a full text becomes the new
     context instead. Programs are compiled per number of prompts, `bucket(longest prompt)` and `bucket(max_new_tokens)`.
     """
     generation = Generation(model, config, prompts, max_new_tokens, strategy, stop, sliding_context)
-    generation.advance(max_new_tokens)
+    generation.advance(generation.max_new_tokens)
     return Generated(generation.tokens, generation.logprobs)
 
 
@@ -65,22 +67,23 @@ class Generation:
         model: CausalLM,
         config: Config,
         prompts: Sequence[Sequence[int]],
-        max_new_tokens: int,
+        max_new_tokens: int | Sequence[int],
         strategy: Greedy | Sample | None = None,
         stop: Sequence[int] = (),
         sliding_context: bool = False,
     ):
         self.model = model
         self.config = config
-        check_prompts(config, prompts, max_new_tokens, stop)
+        self.limits = limits_of(prompts, max_new_tokens)
+        self.max_new_tokens = max(self.limits, default=1)
+        check_prompts(config, prompts, self.max_new_tokens, stop)
         self.prompts = [list(map(int, prompt)) for prompt in prompts]
-        self.max_new_tokens = max_new_tokens
         self.strategy = strategy or Greedy()
         check_strategy(self.strategy, (Greedy, Sample))
         if sliding_context and self.strategy.constraints is not None:
             raise ValueError("constraints need the whole text, and sliding_context cuts it; leave out one of them")
         if not sliding_context:
-            check_fits(config, self.prompts, max_new_tokens, "shorten the prompt, or set sliding_context=True")
+            check_fits(config, self.prompts, self.limits, "shorten the prompt, or set sliding_context=True")
         self.stop = pad_stop(stop)
         self.tokens: list[list[int]] = [[] for _ in self.prompts]
         self.logprobs: list[list[float]] = [[] for _ in self.prompts]
@@ -89,7 +92,7 @@ class Generation:
         self._limit = config.max_length if sliding_context else None
         # A sliding text uses the shapes of a full one throughout: one program serves all its contexts.
         longest = max(map(len, self.prompts))
-        self._min_slots = self._limit if self._limit is not None and longest + max_new_tokens > self._limit else 0
+        self._min_slots = self._limit if self._limit is not None and longest + self.max_new_tokens > self._limit else 0
         self._context_starts = [0] * len(self.prompts)
         self._state: DecodeState | None = None
         self._capacity = 0  # tokens that can follow the context of this state
@@ -140,9 +143,10 @@ class Generation:
         for row in np.flatnonzero(~self.stopped):
             stops = np.flatnonzero(np.isin(tokens[row], self.stop))
             count = stops[0] + 1 if len(stops) else filled - self._num_read
-            self.tokens[row] += tokens[row, :count].tolist()
-            self.logprobs[row] += logprobs[row, :count].tolist()
-            self.stopped[row] = len(stops) > 0
+            rest = self.limits[row] - len(self.tokens[row])
+            self.tokens[row] += tokens[row, : min(count, rest)].tolist()
+            self.logprobs[row] += logprobs[row, : min(count, rest)].tolist()
+            self.stopped[row] = len(stops) > 0 or count >= rest
         self.num_generated += filled - self._num_read
         self._num_read = filled
         self._state = state
@@ -248,10 +252,9 @@ def _append_token(
 
 
 def pad_stop(stop: Sequence[int]) -> np.ndarray:
-    """Stop tokens -> int32 [8], padded with -1. Raises ValueError for more than 8."""
-    if len(stop) > _MAX_STOP_TOKENS:
-        raise ValueError(f"stop has {len(stop)} tokens; at most {_MAX_STOP_TOKENS} are supported, leave some out")
-    return np.array([*stop, *[-1] * (_MAX_STOP_TOKENS - len(stop))], np.int32)
+    """Stop tokens -> int32 [8], or [16], [32], ..., padded with -1."""
+    count = _STOP_TOKENS if len(stop) <= _STOP_TOKENS else bucket(len(stop))
+    return np.array([*stop, *[-1] * (count - len(stop))], np.int32)
 
 
 def bucket(length: int) -> int:

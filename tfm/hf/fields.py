@@ -26,10 +26,12 @@ READ_ELSEWHERE = frozenset(  # by `Family.architecture`, by tasks, by `quantized
     """architectures id2label is_encoder_decoder label2id num_labels pad_token_id problem_type quantization_config
     sep_token_id""".split()
 )
-OF_GENERATION = frozenset(  # the commands that write read them
+OF_GENERATION = frozenset(  # tfm/hf/generation.py reads them
     """bad_words_ids bos_token_id decoder_start_token_id early_stopping eos_token_id forced_bos_token_id
     forced_eos_token_id force_bos_token_to_be_generated length_penalty max_length min_length no_repeat_ngram_size
-    num_beams prefix task_specific_params""".split()
+    num_beams prefix task_specific_params begin_suppress_tokens do_sample encoder_no_repeat_ngram_size max_new_tokens
+    min_new_tokens min_p num_return_sequences renormalize_logits repetition_penalty stop_strings suppress_tokens
+    temperature top_k top_p typical_p""".split()
 )
 IGNORED = OF_CODE | OF_TRAINING | READ_ELSEWHERE | OF_GENERATION
 

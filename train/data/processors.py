@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, TypeVar
 
-from tfm.options.json_text import read_object
 from train import UserError
 from train.text import hf_roles, hf_tokenizer
-from train.text.special import AnyTokenizer, ConfiguredTokenizer
+from train.text.special import AnyTokenizer
 from train.text.tokenizer_kinds import read_own
 
 if TYPE_CHECKING:
@@ -59,25 +58,28 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
 
 
 def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:
-    return tokenizer.to_str(pretty=True), hf_roles.save(tokenizer), hf_tokenizer.target_text(tokenizer)
+    return tokenizer.to_str(pretty=True), *hf_roles.save(tokenizer), hf_tokenizer.target_text(tokenizer)
 
 
-def _read_tokenizer(path: Path, config: Path | None = None, target: Path | None = None) -> AnyTokenizer:
+def _read_tokenizer(path: Path, *beside: Path) -> AnyTokenizer:
     """A tokenizer, and what its configuration says of it, and the tokenizer of translations, where the run has them."""
     tokenizer = read_own(path)
-    if config is None or not config.exists():
+    files = {path.name: path for path in beside if path.exists() and path.stat().st_size}
+    if hf_roles.CONFIG not in files:
         return tokenizer
-    is_pair = target is not None and target.exists() and target.stat().st_size > 0
-    return ConfiguredTokenizer(tokenizer, read_object(config), read_own(target) if target and is_pair else None)
+    configured = hf_roles.read_kept(tokenizer, files[hf_roles.CONFIG])
+    if target := files.get(hf_tokenizer.TARGET):
+        configured.target = read_own(target)
+    return configured
 
 
 TOKENIZER = ProcessorKind(
-    ("tokenizer.json", hf_roles.CONFIG, hf_tokenizer.TARGET),
+    ("tokenizer.json", hf_roles.CONFIG, hf_roles.GENERATION, hf_tokenizer.TARGET),
     _tokenizer_texts,
     _read_tokenizer,
     hf_tokenizer.read,
     hf_tokenizer.save,
     hf_tokenizer.fields,
     tokenizer=lambda processor: processor,
-    optional=(hf_roles.CONFIG, hf_tokenizer.TARGET),
+    optional=(hf_roles.CONFIG, hf_roles.GENERATION, hf_tokenizer.TARGET),
 )

@@ -11,7 +11,7 @@ from jax import Array
 import tfm
 from train import UserError
 from train.devices import capacity
-from train.generation.options import GenerateOptions
+from train.generation.defaults import Choice
 from train.screens import finite
 
 # Seconds that a reader of a stream may wait for the next piece.
@@ -45,19 +45,17 @@ class Decoder:
     def __init__(
         self,
         folder,
-        options: GenerateOptions,
-        strategy: str,
-        end: int,
+        choice: Choice,
         spell: Callable[[list[int], list[int]], str],
         stops: Sequence[str],
         sliding_context: bool = False,
     ):
-        """`end` is the token that ends a text; `spell(prompt, tokens)` is the text that tokens add to a prompt."""
+        """`spell(prompt, tokens)` is the text that tokens add to a prompt."""
         self.config = folder.config.decoding_model
         self.tokenizer = folder.processor
-        self.options = options
-        self.strategy = strategy
-        self.end = end
+        self.choice = choice
+        self.options = choice.options
+        self.strategy = choice.strategy
         self.spell = spell
         self.stops = stops
         self.sliding_context = sliding_context
@@ -65,25 +63,41 @@ class Decoder:
         self.tokens_per_pass: list[float] = []  # with a draft, of every batch of texts
 
     def decode(
-        self, model: tfm.CausalLM, prompts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int
+        self,
+        model: tfm.CausalLM,
+        prompts: Sequence[list[int]],
+        rows: np.ndarray,
+        limits: Sequence[int],
+        sources: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Completion]]:
-        """The completions of each prompt: one, or the best of a beam; `rows` are the prompts' numbers, for seeds."""
+        """The completions of each prompt, of at most `limits` tokens: one, or the best of a beam.
+
+        rows: the prompts' numbers, for seeds
+        sources: what an encoder has read, by these numbers
+        """
+        read = prompts if sources is None else [sources[row] for row in rows]
         if self.strategy == "beam":
-            return self._search(model, prompts, max_new_tokens)
-        generation = self._generation(model, prompts, rows, max_new_tokens)
+            return self._search(model, prompts, limits, read)
+        generation = self._generation(model, prompts, rows, limits, read)
         stopped = False
         while not generation.done and not stopped:
-            generation.advance(_STRIDE if self.stops else max_new_tokens)
+            generation.advance(_STRIDE if self.stops else max(limits))
             self._check(model, prompts, generation.logprobs)
             stopped = bool(self.stops) and all(map(self._has_stop, map(self.spell, prompts, generation.tokens)))
         self._count_passes(generation)
         return [[completion] for completion in map(self._complete, prompts, generation.tokens, generation.logprobs)]
 
     def stream(
-        self, model: tfm.CausalLM, prompt: list[int], max_new_tokens: int, out: TextIO, heading: str
+        self,
+        model: tfm.CausalLM,
+        prompt: list[int],
+        max_new_tokens: int,
+        out: TextIO,
+        heading: str,
+        source: list[int] | None = None,
     ) -> Completion:
         """The completion of one prompt, written to `out` behind the heading while it is decoded."""
-        generation = self._generation(model, [prompt], np.zeros(1, np.int32), max_new_tokens)
+        generation = self._generation(model, [prompt], np.zeros(1, np.int32), [max_new_tokens], [source or prompt])
         _write(out, heading)
         shown = ""
         num_tokens = 1
@@ -102,11 +116,18 @@ class Decoder:
         _write(out, completion.text[len(shown) :] + "\n")
         return completion._replace(streamed=True)
 
-    def _search(self, model: tfm.CausalLM, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[Completion]]:
-        """The best completions that a beam finds."""
-        options = self.options
+    def _search(
+        self,
+        model: tfm.CausalLM,
+        prompts: Sequence[list[int]],
+        limits: Sequence[int],
+        sources: Sequence[Sequence[int]],
+    ) -> list[list[Completion]]:
+        """The best completions that a beam finds; the limits are equal."""
+        options, max_new_tokens = self.options, max(limits)
         capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max_new_tokens), options.beams)
-        groups = tfm.beam_search(model, self.config, prompts, max_new_tokens, options.beam(), [self.end], options.n)
+        beam = self.choice.beam(self.choice.constraints(prompts, sources, limits))
+        groups = tfm.beam_search(model, self.config, prompts, max_new_tokens, beam, self.choice.stop, options.n)
         self._check(model, prompts, [[best.score for best in group] or [math.nan] for group in groups])
         return [
             [self._complete(prompt, best.tokens, [])._replace(score=best.score) for best in group]
@@ -114,15 +135,20 @@ class Decoder:
         ]
 
     def _generation(
-        self, model: tfm.CausalLM, prompts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int
+        self,
+        model: tfm.CausalLM,
+        prompts: Sequence[list[int]],
+        rows: np.ndarray,
+        limits: Sequence[int],
+        sources: Sequence[Sequence[int]],
     ) -> tfm.Generation | tfm.Speculation:
-        options = self.options
-        seeds = rows.astype(np.int32) + options.seed
-        strategy = options.greedy() if self.strategy == "greedy" else options.sample(seeds)
-        capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max_new_tokens))
+        choice = self.choice
+        seeds, constraints = rows.astype(np.int32) + self.options.seed, choice.constraints(prompts, sources, limits)
+        strategy = choice.greedy(constraints) if self.strategy == "greedy" else choice.sample(seeds, constraints)
+        capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max(limits)))
         if self.draft is not None:
-            return tfm.Speculation(model, self.config, prompts, max_new_tokens, self.draft, strategy, [self.end])
-        return tfm.Generation(model, self.config, prompts, max_new_tokens, strategy, [self.end], self.sliding_context)
+            return tfm.Speculation(model, self.config, prompts, limits, self.draft, strategy, choice.stop)
+        return tfm.Generation(model, self.config, prompts, limits, strategy, choice.stop, self.sliding_context)
 
     def _count_passes(self, generation: tfm.Generation | tfm.Speculation):
         if isinstance(generation, tfm.Speculation):

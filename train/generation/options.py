@@ -38,6 +38,7 @@ class GenerateOptions:
     prompt_file: a file with one prompt, such as solved examples and the beginning of another one
     file: a file of prompts or sentences, one a line
     interactive: prompts are typed, one a line
+    chat: prompts are what a user says, in the chat template of the folder; with --interactive, of one conversation
     complete: a picture to complete, or a quoted glob of several (pixels); none: pictures are made from nothing
     keep: share of each that is kept, its upper rows (pixels)
     average: the newest checkpoints whose mean is used
@@ -70,6 +71,7 @@ class GenerateOptions:
     prompt_file: str = ""
     file: str = ""
     interactive: bool = False
+    chat: bool = False
     complete: str = ""
     keep: float = 0.5
     average: int = 1

@@ -3,19 +3,21 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, final
 
+import numpy as np
+
 import tfm
 from tfm.options.json_text import check_text
 from train import UserError
 from train.data.batching import row_batches
 from train.generation import drafts
 from train.generation.decoder import Completion, Decoder
+from train.generation.defaults import Choice
 from train.generation.options import GenerateOptions
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
 from train.settings.gate import user_errors
 from train.tasks.translate import translation
-from train.text import tokenize
-from train.text.special import document_marks
+from train.text import chat, tokenize
 
 # Tokens that are added if --max-new-tokens does not say how many.
 _MAX_NEW_TOKENS = 200
@@ -34,8 +36,7 @@ class ContinuationWriter:
         self,
         folder: RunFolder | HfFolder,
         params: tfm.CausalLM,
-        options: GenerateOptions,
-        strategy: str,
+        choice: Choice,
         log,
         sliding_context: bool | None = None,
         stops: Sequence[str] | None = None,
@@ -44,27 +45,38 @@ class ContinuationWriter:
 
         Raises UserError for a draft that does not fit the model.
         """
+        options = choice.options
         if options.draft and sliding_context:
             raise UserError("--sliding-context=true reads texts again that --draft has read; leave out one of them")
+        if choice.constrains and (options.draft or sliding_context):
+            flag = "--draft" if options.draft else "--sliding-context=true"
+            raise UserError(f"{flag} cannot obey what {choice.generation} forbids or forces; leave it out")
         sliding = folder.config.task.windows if sliding_context is None else sliding_context
-        self.sliding_context = sliding and strategy != "beam" and not options.draft
+        self.sliding_context = sliding and choice.strategy != "beam" and not options.draft and not choice.constrains
         self.folder = folder
         self.params = tfm.separate_layers(params, folder.config.decoding_model)
+        self.choice = choice
         self.options = options
-        self.strategy = strategy
+        self.strategy = choice.strategy
         self.log = log
-        end = document_marks(folder.processor).last
         stops = options.stops if stops is None else stops
-        self.decoder = Decoder(folder, options, strategy, end, self._spell, stops, self.sliding_context)
+        self.decoder = Decoder(folder, choice, self._spell, stops, self.sliding_context)
         self.decoder.draft = drafts.load(options.draft, folder, log) if options.draft else None
 
     def encode(self, prompt: str) -> list[int]:
         """The tokens of a prompt behind the prefix of every text. Raises UserError if the model cannot read it."""
-        tokens = _encode(self.folder.processor, prompt)
+        tokens = _encode(self.folder.processor, prompt, self.log)
         if not tokens:
             raise UserError("the prompt has no tokens; give a text to go on from")
-        tokens = [*self.folder.text_prefix, *tokens]
-        self._max_new_tokens([tokens])
+        return self.checked([*self.folder.text_prefix, *tokens])
+
+    def encode_chat(self, messages: Sequence[chat.Message]) -> list[int]:
+        """The tokens of a conversation in the folder's template. Raises UserError if the model cannot read it."""
+        return self.checked(chat.encode_chat(self.folder.processor, messages))
+
+    def checked(self, tokens: list[int]) -> list[int]:
+        """Tokens that are to be gone on from. Raises UserError if the model has too few positions."""
+        self._max_new_tokens(tokens)
         return tokens
 
     def write(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
@@ -76,7 +88,7 @@ class ContinuationWriter:
 
     def stream(self, prompt: list[int], text: str, out: TextIO) -> Completion:
         """The completion of one prompt, written to `out` behind its text while it is decoded."""
-        completion = self.decoder.stream(self.params, prompt, self._max_new_tokens([prompt]), out, text)
+        completion = self.decoder.stream(self.params, prompt, self._max_new_tokens(prompt), out, text)
         self._report_draft()
         return completion
 
@@ -84,24 +96,36 @@ class ContinuationWriter:
         size = max(1, min(self.options.batch, len(prompts)))
         with self.log.progress(f"writing {len(prompts)} texts", len(prompts)) as advance:
             for rows, count in row_batches(range(len(prompts)), size):
-                batch = [prompts[row] for row in rows]
-                yield from self.decoder.decode(self.params, batch, rows, self._max_new_tokens(batch))[:count]
+                yield from self._decode_batch(prompts, rows)[:count]
                 advance(count)
         self._report_draft()
+
+    def _decode_batch(self, prompts: Sequence[list[int]], rows: np.ndarray) -> list[list[Completion]]:
+        """The completions of a batch; texts of a beam stand together where they may get as many tokens."""
+        limits = np.array([self._max_new_tokens(prompts[row]) for row in rows])
+        completions: list[list[Completion]] = [[] for _ in rows]
+        for limit in np.unique(limits) if self.strategy == "beam" else [None]:
+            places = np.arange(len(rows)) if limit is None else np.flatnonzero(limits == limit)
+            batch = [prompts[row] for row in rows[places]]
+            decoded = self.decoder.decode(self.params, batch, rows[places], limits[places].tolist())
+            for place, group in zip(places, decoded, strict=True):
+                completions[place] = group
+        return completions
 
     def _report_draft(self):
         """Says how much a draft has saved."""
         if passes := self.decoder.tokens_per_pass:
             self.log.info(f"draft: {sum(passes) / len(passes):.1f} tokens a pass of the model")
 
-    def _max_new_tokens(self, prompts: Sequence[list[int]]) -> int:
-        """The most tokens to add to these prompts. Raises UserError if the model has too few positions."""
-        wanted = self.options.max_new_tokens
+    def _max_new_tokens(self, prompt: list[int]) -> int:
+        """The most tokens to add to a prompt. Raises UserError if the model has too few positions."""
+        wanted, longest = self.choice.new_tokens(len(prompt)), len(prompt)
         limit = drafts.max_length(self.folder.config.model.max_length, self.decoder.draft)
         if limit is None or self.sliding_context:
             return wanted or _MAX_NEW_TOKENS
-        longest = max(map(len, prompts))
         capacity = limit - longest
+        if self.options.max_new_tokens is None and wanted:  # the folder's own limit is no demand
+            wanted = min(wanted, max(capacity, 1))
         if capacity >= (wanted or 1):
             return wanted or min(_MAX_NEW_TOKENS, capacity)
         remedy = f"ask for at most {capacity}" if capacity > 0 else "shorten it"
@@ -131,8 +155,7 @@ class TranslationWriter:
         self,
         folder: RunFolder | HfFolder,
         params: tfm.Seq2Seq,
-        options: GenerateOptions,
-        strategy: str,
+        choice: Choice,
         log,
         sliding_context: bool | None = None,
     ):
@@ -140,15 +163,18 @@ class TranslationWriter:
         self.config = folder.config.model
         self.processor = folder.processor
         self.params = tfm.separate_layers(params, folder.config.model)
-        self.options = options
-        self.strategy = strategy
+        self.choice = choice
+        self.options = choice.options
+        self.strategy = choice.strategy
         self.log = log
         self.template = tokenize.sequence_template(folder.processor, folder.config.task.start)
-        self.decoder = Decoder(folder, options, strategy, self.template.suffix[-1], self._spell, options.stops)
+        if choice.generation is None:
+            choice = choice._replace(stop=self.template.suffix[-1:])
+        self.decoder = Decoder(folder, choice, self._spell, choice.options.stops)
 
     def encode(self, prompt: str) -> list[int]:
         """The tokens of a sentence between its marks. Raises UserError if the model cannot read it."""
-        tokens = self.template.wrap(_encode(self.processor, prompt.strip()))
+        tokens = self.template.wrap(_encode(self.processor, prompt.strip(), self.log))
         limit = self.config.max_length
         if limit is not None and len(tokens) > limit:
             raise UserError(
@@ -174,23 +200,28 @@ class TranslationWriter:
         """The translation of one sentence, written to `out` while it is decoded."""
 
         def stream(model: tfm.CausalLM, starts: Sequence[list[int]], rows: Any, max_new_tokens: int):
-            return [self.decoder.stream(model, starts[0], max_new_tokens, out, "")]
+            return [self.decoder.stream(model, starts[0], max_new_tokens, out, "", prompt)]
 
         return dict(self._decode_sources([prompt], stream))[0]
 
     def _decode(self, sources: Sequence[list[int]]) -> dict[int, list[Completion]]:
         """The translations of sources by their numbers."""
         decoded = {}
+
+        def decode(model: tfm.CausalLM, starts: Sequence[list[int]], rows: Any, max_new_tokens: int):
+            return self.decoder.decode(model, starts, rows, [max_new_tokens] * len(starts), sources)
+
         with self.log.progress(f"translating {len(sources)} sentences", len(sources)) as advance:
-            for row, completions in self._decode_sources(sources, self.decoder.decode):
+            for row, completions in self._decode_sources(sources, decode):
                 decoded[row] = completions
                 advance(1)
         return decoded
 
     def _decode_sources(self, sources: Sequence[list[int]], decode) -> Iterator[tuple[int, Any]]:
         batches = translation.Batches(max(1, min(self.options.batch, len(sources))))
-        limit = self.options.max_new_tokens
-        return translation.decode_sources(self.params, self.config, self.template, sources, batches, decode, limit)
+        template = self.template._replace(writes_prefix=self.choice.generation is not None)
+        limit = self.choice.new_tokens(len(template.decoder_prefix))
+        return translation.decode_sources(self.params, self.config, template, sources, batches, decode, limit)
 
     def _spell(self, prompt: list[int], tokens: list[int]) -> str:
         """The text of a translation, without the tokens that start it."""
@@ -208,15 +239,16 @@ def _copies(options: GenerateOptions, strategy: str) -> int:
     return 1 if strategy == "beam" else options.n
 
 
-def _encode(tokenizer, prompt: str) -> list[int]:
-    """The tokens of a text. Raises UserError if it has characters that the tokenizer does not know."""
+def _encode(tokenizer, prompt: str, log) -> list[int]:
+    """The tokens of a text; the log names what the tokenizer does not know."""
     with user_errors():
         check_text("the prompt", prompt)
     encoding = tokenizer.encode(prompt, add_special_tokens=False)
     unknown = tokenize.special_tokens(tokenizer).unk
     pairs = zip(encoding.ids, encoding.offsets, strict=True)
-    texts = {prompt[start:end] for token, (start, end) in pairs if token == unknown}
+    name = tokenizer.id_to_token(unknown)
+    texts = {prompt[start:end] for token, (start, end) in pairs if token == unknown} - {name}
     if texts:
         names = ", ".join(map(repr, sorted(texts)))
-        raise UserError(f"the prompt has {names}, which this model cannot read; leave that out")
+        log.info(f"{prompt[:40]!r} has {names}, which this model reads as {name}")
     return encoding.ids

@@ -3,6 +3,7 @@
 The only file that needs its package, `lm_eval`.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from train import UserError
 from train.data import feed
 from train.data.batching import length_sorted_batches
 from train.devices.mesh import available_devices
+from train.generation.defaults import choose
 from train.generation.options import GenerateOptions
 from train.generation.writer import ContinuationWriter
 from train.runs.hf_folder import HfFolder
@@ -39,6 +41,10 @@ _SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty")
 
 # Options of a task that have an effect.
 _SUPPORTED = {*_MAX_NEW_TOKENS, *_SAMPLING, "until", "do_sample", "temperature"}
+
+
+# The harness decides everything but the tokens that end a text.
+_ALL_FLAGS = {field.name: True for field in dataclasses.fields(GenerateOptions)}
 
 
 class HarnessModel(TemplateLM):
@@ -120,9 +126,8 @@ class HarnessModel(TemplateLM):
         until = cast(str | list[str], options.get("until") or [])
         stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
         strategy = "sample" if sampling else "greedy"
-        return ContinuationWriter(
-            self.folder, self.params, flags.build(GenerateOptions, values), strategy, self.log, True, stops
-        )
+        choice = choose(self.folder, flags.build(GenerateOptions, values), _ALL_FLAGS, strategy, strategy)
+        return ContinuationWriter(self.folder, self.params, choice, self.log, True, stops)
 
     def _loglikelihoods(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
         """Log-probability of every continuation after its context, and whether greedy decoding would write it."""

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Any
 from tfm.options.choices import check_type
 from tfm.options.json_text import read_object, read_text
 from train.files.strict_json import json_text
-from train.text.special import CONFIGURED, ROLES, AnyTokenizer, ConfiguredTokenizer, added_tokens, special_tokens
+from train.text.special import (
+    CONFIGURED,
+    ROLES,
+    AnyTokenizer,
+    ConfiguredTokenizer,
+    added_tokens,
+    document_marks,
+    special_tokens,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CONFIG = "tokenizer_config.json"
 MAP = "special_tokens_map.json"
+GENERATION = "generation_config.json"
 TEMPLATE = "chat_template.jinja"
 
 # What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
@@ -70,14 +79,34 @@ def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, 
         if token is not None:
             texts[name] = token
     _add_special(tokenizer, config, texts)
-    result = ConfiguredTokenizer(tokenizer, {name: value for name, value in texts.items() if value is not None})
+    from tfm.hf.generation import read_generation  # with jax
+
+    fields = {name: value for name, value in texts.items() if value is not None}
+    result = ConfiguredTokenizer(tokenizer, fields, generation=read_generation(folder, model_fields))
     _check_template(folder, result)
     return result
 
 
-def save(tokenizer: AnyTokenizer) -> str:
-    """What a run folder keeps of a configuration, as JSON with the names of transformers; "" where there is none."""
-    return json_text(tokenizer.fields, indent=2) + "\n" if isinstance(tokenizer, ConfiguredTokenizer) else ""
+def save(tokenizer: AnyTokenizer) -> tuple[str, str]:
+    """What a run folder keeps of a configuration, tokenizer_config.json and generation_config.json; "" for none.
+
+    A text ends with the end of a document too.
+    """
+    if not isinstance(tokenizer, ConfiguredTokenizer):
+        return "", ""
+    config, generation = json_text(tokenizer.fields, indent=2) + "\n", tokenizer.generation
+    if generation is None or not generation.values:
+        return config, ""
+    stop = list(dict.fromkeys((*generation.stop, document_marks(tokenizer).last)))
+    return config, json_text({**generation.values, "eos_token_id": stop}, indent=2) + "\n"
+
+
+def read_kept(tokenizer: "Tokenizer", config: Path) -> ConfiguredTokenizer:
+    """The tokenizer of a run folder, with the files of `save` beside it."""
+    from tfm.hf.generation import read_generation  # with jax
+
+    generation = read_generation(config.parent, {}) if (config.parent / GENERATION).is_file() else None
+    return ConfiguredTokenizer(tokenizer, read_object(config), generation=generation)
 
 
 def model_fields(folder: Path) -> dict[str, Any]:

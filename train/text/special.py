@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from tfm.hf.generation import FolderGeneration
+
 # The roles of special tokens, and the names that tokenizers without a configuration give them. Those that are trained
 # here have the first names.
 ROLES = {
@@ -43,12 +45,20 @@ class ConfiguredTokenizer:
 
     fields: the role of a special token, such as `eos_token` -> its text; and the rest that stays with a tokenizer
     target: the tokenizer of the texts that a translation model writes, where it is another; its ids are the same
+    generation: how the folder of its model wants text to be written, where it says so
     """
 
-    def __init__(self, tokenizer: "Tokenizer", fields: Mapping[str, Any], target: "Tokenizer | None" = None):
+    def __init__(
+        self,
+        tokenizer: "Tokenizer",
+        fields: Mapping[str, Any],
+        target: "Tokenizer | None" = None,
+        generation: "FolderGeneration | None" = None,
+    ):
         self.tokenizer = tokenizer
         self.fields = dict(fields)
         self.target = target
+        self.generation = generation
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "tokenizer":  # while a copy is made
@@ -103,6 +113,11 @@ def document_marks(tokenizer: AnyTokenizer) -> DocumentMarks:
     last, prefix = tokenizer.ids.get("eos", last), added_tokens(tokenizer, "a")[0]
     begins = bool(prefix) and (prefix[0] == tokenizer.ids.get("bos") or prefix[0] != tokenizer.ids.get("cls"))
     return DocumentMarks(prefix[0] if begins else last, last)
+
+
+def generation_of(tokenizer: Any) -> "FolderGeneration | None":
+    """How the folder that a tokenizer is from wants text to be written; None for a tokenizer of this project."""
+    return tokenizer.generation if isinstance(tokenizer, ConfiguredTokenizer) else None
 
 
 def role_ids(tokenizer: AnyTokenizer) -> dict[str, int]:

@@ -25,18 +25,20 @@ BERT_CASING = tokenizer_kinds.Casing()
 class SequenceTemplate(NamedTuple):
     """The special tokens of a translation model: around every text, at the decoder's start, padding.
 
-    A translation is written after `decoder_prefix`, and ends with the last token of `suffix`.
+    A translation is written after `decoder_prefix`, and ends with the last token of `suffix`. A model of transformers
+    writes the prefix itself.
     """
 
     prefix: list[int]
     suffix: list[int]
     decoder_start: int
     pad: int
+    writes_prefix: bool = False
 
     @property
     def decoder_prefix(self) -> list[int]:
         """The tokens before the first word of a translation."""
-        return [self.decoder_start, *self.prefix]
+        return [self.decoder_start] if self.writes_prefix else [self.decoder_start, *self.prefix]
 
     def wrap(self, ids: Iterable[int]) -> list[int]:
         """A text with its prefix and suffix."""

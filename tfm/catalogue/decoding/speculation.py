@@ -21,12 +21,12 @@ from jax import Array
 from tfm.catalogue.decoding.drafts import Draft, DraftModel, NGram, Proposal, from_model, from_ngram, rewound
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill, separate_cache, separate_layers
-from tfm.decoding.checks import check_fits, check_prompts, check_strategy
+from tfm.decoding.checks import check_fits, check_prompts, check_strategy, limits_of
 from tfm.decoding.generate import bucket, left_padded, pad_stop
 from tfm.decoding.sampling import Greedy, Sample, distribution
 from tfm.mixers.softmax import KeysValues
 from tfm.models.heads import CausalLM, next_logits
-from tfm.sharding import mesh_of, replicate
+from tfm.sharding import mesh_of, on_mesh, replicate
 
 # Tokens that a draft proposes at a time.
 AHEAD = 4
@@ -79,27 +79,31 @@ class Speculation:
         model: CausalLM,
         config: Config,
         prompts: Sequence[Sequence[int]],
-        max_new_tokens: int,
+        max_new_tokens: int | Sequence[int],
         draft: Draft,
         strategy: Greedy | Sample | None = None,
         stop: Sequence[int] = (),
     ):
-        check_prompts(config, prompts, max_new_tokens, stop)
+        limits = limits_of(prompts, max_new_tokens)
+        check_prompts(config, prompts, max(limits, default=1), stop)
         self.strategy = strategy or Greedy()
         check_strategy(self.strategy, (Greedy, Sample))
         if self.strategy.constraints is not None:
             raise ValueError("a draft proposes tokens without constraints; leave out the constraints, or the draft")
         for read in (config, draft.config) if isinstance(draft, DraftModel) else (config,):
             check_fits(
-                read, prompts, max_new_tokens + AHEAD, f"or leave out the draft, which looks {AHEAD} tokens ahead"
+                read,
+                prompts,
+                [limit + AHEAD for limit in limits],
+                f"or leave out the draft, which looks {AHEAD} tokens ahead",
             )
         if isinstance(draft, DraftModel) and draft.config.vocab != config.vocab:
             raise ValueError(
                 f"the draft has {draft.config.vocab} tokens, and the model {config.vocab}; they must share a tokenizer"
             )
-        self.model, self.draft, self.max_new_tokens = model, draft, max_new_tokens
+        self.model, self.draft, self.limits = model, draft, limits
         self.prompts = [[int(token) for token in prompt] for prompt in prompts]
-        self.writing = Writing(config, AHEAD, bucket(max_new_tokens))
+        self.writing = Writing(config, AHEAD, bucket(max(limits)))
         self.stop = pad_stop(stop)
         self.tokens: list[list[int]] = [[] for _ in self.prompts]
         self.logprobs: list[list[float]] = [[] for _ in self.prompts]
@@ -125,7 +129,7 @@ class Speculation:
 
     def _is_done(self, row: int) -> bool:
         state = self._states[row]
-        return state is not None and (len(self.tokens[row]) == self.max_new_tokens or bool(state.stopped))
+        return state is not None and (len(self.tokens[row]) == self.limits[row] or bool(state.stopped))
 
     def _advance(self, row: int, num_tokens: int):
         tokens, starts = left_padded([self.prompts[row]])
@@ -134,9 +138,9 @@ class Speculation:
         state = self._states[row]
         if state is None:
             state = start(self.writing, self.model, self.draft, (tokens, starts), strategy, self.stop)
-        last = np.int32(width + min(len(self.tokens[row]) + num_tokens, self.max_new_tokens))
+        last = np.int32(width + min(len(self.tokens[row]) + num_tokens, self.limits[row]))
         state = self._states[row] = advance(self.writing, self.model, self.draft, state, strategy, self.stop, last)
-        end = min(int(state.length), width + self.max_new_tokens)
+        end = min(int(state.length), width + self.limits[row])
         self.tokens[row] = np.asarray(state.text)[width:end].tolist()
         self.logprobs[row] = np.asarray(state.logprobs)[width:end].tolist()
 
@@ -151,7 +155,7 @@ def start(
     stop: Array,
 ) -> SpeculativeState:
     """Reads a prompt [1,T], padded on the left up to starts [1], and chooses the token after it."""
-    tokens, starts = map(jnp.asarray, prompt)
+    tokens, starts = map(on_mesh, map(jnp.asarray, prompt))
     config, width = writing.config, tokens.shape[1]
     slots = width + writing.capacity + writing.ahead
     hidden, cache = prefill(model.decoder, config, tokens, starts, slots, model.memory)

@@ -6,7 +6,6 @@ Every function is the job's own: the loss of its task, the steps of its trainer.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +27,6 @@ from train.text import tokenize
 from train.text.special import AnyTokenizer, SpecialTokens
 from train.training import step
 from train.training.job import Job
-
-if TYPE_CHECKING:
-    pass
 
 # Fields of a batch that are 0 where there is padding; and those by which training makes targets softer.
 PRESENCE = ("valid", "segments")

@@ -44,6 +44,9 @@ from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 from train.text.special import document_marks
 
+# The longest rows of a model of transformers, unless --length says otherwise.
+_LENGTH = 1024
+
 # Tokens of the sample that a run ends with.
 _SAMPLE = 160
 
@@ -207,7 +210,7 @@ def report(params: tfm.CausalLM, run: Run[Lm], corpus: Corpus[Text], log: Log, o
 
 def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
-    return {"task.windows": True}  # a text needs no mark before it
+    return {"task.windows": True, "batch.length": _LENGTH}  # a text needs no mark before it
 
 
 def hf_fields(run: Run[Lm], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,6 +250,7 @@ LM = Task(
     predictor=PREDICTOR,
     text_prefix=text_prefix,
     hf_heads=("lm",),
+    evaluate_flags=("length",),
     hf_tokens={"bos_token": "first", "eos_token": "last"},
     hf_run_values=hf_run_values,
     hf_fields=hf_fields,

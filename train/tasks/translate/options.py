@@ -20,6 +20,9 @@ class Translate(TaskOptions):
     bleu: validation sentences that are translated at each evaluation, for BLEU; all at the end
     beams: translations that are followed at a time when sentences are translated for BLEU; 1 is greedy
     length_penalty: of that search; above 0, longer translations are preferred
+    length_offset: of that penalty: 5 as in its paper, 0 as in transformers
+    early_stopping: of that search: yes | no | likely: ends at as many translations as beams, never before better ones
+        may follow, or once a better one is unlikely
     start: the token that a translation begins with; empty: [CLS]. Models of transformers have their own
     """
 
@@ -33,11 +36,13 @@ class Translate(TaskOptions):
     bleu: int = 200
     beams: int = 5
     length_penalty: float = 0.6
+    length_offset: float = 5.0
+    early_stopping: Literal["yes", "no", "likely"] = "no"
     start: str = ""
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, beams=1)
+        check_minimum(self, beams=1, length_offset=0)
         check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS)
         check_rates(self, "smoothing", usual="the paper has 0.1")
         if self.bleu < 0:

@@ -47,6 +47,7 @@ from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
 from train.tasks.translate.source import Pair, columns_of, load_pairs
 from train.text import tokenize
+from train.text.special import generation_of
 
 
 def specs(run: Run[Translate]) -> tfm.Seq2Seq:
@@ -221,15 +222,24 @@ def report(
 
 def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
-    tokens = folder.processor.get_vocab_size()
-    ids = [folder.fields.get(name) for name in ("decoder_start_token_id", "pad_token_id")]
+    tokens, generation = folder.processor.get_vocab_size(), generation_of(folder.processor)
+    values = {} if generation is None else generation.values
+    names = ("decoder_start_token_id", "pad_token_id")
+    ids = [values.get(names[0]), *(folder.fields.get(name) for name in names)]
     start = next((token for token in ids if token is not None), 0)
     if not 0 <= start < tokens:
         raise UserError(
             f"{folder.path}: config.json: decoder_start_token_id={start} must be a token of the tokenizer, less than "
             f"{tokens}; correct it"
         )
-    return {"task.start": folder.processor.id_to_token(start)}
+    early = {True: "yes", "never": "no"}.get(values.get("early_stopping", False), "likely")
+    return {
+        "task.start": folder.processor.id_to_token(start),
+        "task.beams": values.get("num_beams", 1),
+        "task.length_penalty": values.get("length_penalty", 1.0),
+        "task.length_offset": 0.0,
+        "task.early_stopping": early,
+    }
 
 
 def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:

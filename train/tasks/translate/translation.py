@@ -1,6 +1,7 @@
 """Translations by a trained model: batches of sentences, beam search, and attention to source words."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer
 
 import tfm
 from train.data.ahead import side_by_side
-from train.data.batching import length_sorted_batches
+from train.data.batching import row_batches
 from train.devices.capacity import check_decoding
 from train.devices.cpu import core_count
 from train.screens.console import Log
@@ -19,7 +20,7 @@ from train.screens.finite import checked
 from train.settings.schema import Run
 from train.tasks.translate.options import Translate
 from train.text import control_tokens, tokenize
-from train.text.special import target_tokenizer
+from train.text.special import generation_of, target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
 Result = TypeVar("Result")
@@ -49,22 +50,41 @@ def translate(
     """The best translation of each text, in the order of the texts."""
     params = tfm.separate_layers(params, run.model)
     template = tokenize.sequence_template(tokenizer, run.task.start)
-    beam = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
+    generation = generation_of(tokenizer)
+    template = template._replace(writes_prefix=generation is not None)
+    stop = template.suffix[-1:] if generation is None else generation.stop
+    beam = _beam(run.task)
     batches = Batches.on_device(batch)
     encodings = control_tokens.encode(tokenizer, texts)
     sources = [template.wrap(encoding.ids) for encoding in encodings]
 
     def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
         check_decoding(model, run.model, len(starts) * batches.at_once, max_new_tokens, beam.width)
-        groups = tfm.beam_search(model, run.model, starts, max_new_tokens, beam, template.suffix[-1:])
+        constrained, vocab, limits = beam, run.model.padded_vocab, [max_new_tokens] * len(starts)
+        if generation is not None:
+            repeats, read = generation.values.get("repetition_penalty"), [sources[row] for row in rows]
+            constrained = replace(beam, constraints=generation.constraints(starts, read, vocab, limits, repeats))
+        groups = tfm.beam_search(model, run.model, starts, max_new_tokens, constrained, stop)
         return [tokenizer.decode(group[0].tokens) for group in groups]
 
     translations = [""] * len(texts)
     with log.progress(f"translating {len(texts)} sentences", len(texts)) as advance:
-        for row, translation in decode_sources(params, run.model, template, sources, batches, search):
+        limit = None if generation is None else generation.new_tokens(len(template.decoder_prefix))
+        for row, translation in decode_sources(params, run.model, template, sources, batches, search, limit):
             translations[row] = translation
             advance(1)
     return translations
+
+
+def _beam(task: Translate) -> tfm.Beam:
+    """The beam search of a task."""
+    early: dict[str, bool | str] = {"yes": True, "no": False, "likely": "likely"}
+    return tfm.Beam(
+        task.beams,
+        length_penalty=task.length_penalty,
+        offset=task.length_offset,
+        early_stopping=early[task.early_stopping],
+    )
 
 
 def decode_sources(
@@ -82,7 +102,7 @@ def decode_sources(
     decode: takes the language model of a batch of translations, the tokens that start each, the indices of its sources
         and the most tokens to add; returns one result per source. Several threads call it where batches stand side by
         side
-    max_new_tokens: by default twice the padded length of the sources
+    max_new_tokens: by default twice the padded length of a source, whatever others stand in its batch
     """
 
     def decode_batch(batch: tuple[np.ndarray, int]) -> list[tuple[int, Result]]:
@@ -93,9 +113,16 @@ def decode_sources(
         results = decode(model, [template.decoder_prefix] * len(rows), rows, limit)
         return list(zip(rows[:count].tolist(), results, strict=False))
 
-    sorted_batches = length_sorted_batches([len(source) for source in sources], batches.size)
+    sorted_batches = _batches_of_one_length([padded_length([source]) for source in sources], batches.size)
     for results in side_by_side(decode_batch, sorted_batches, batches.at_once):
         yield from results
+
+
+def _batches_of_one_length(lengths: Sequence[int], size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Batches of indices of equal padded lengths, the shortest first."""
+    for length in sorted(set(lengths)):
+        members = np.flatnonzero(np.asarray(lengths) == length)
+        yield from ((members[rows], count) for rows, count in row_batches(range(len(members)), size))
 
 
 @partial(jax.jit, static_argnums=0)
