@@ -78,11 +78,10 @@ def test_contradictions_are_named_with_both_files(tmp_path):
 
 def test_a_run_folder_keeps_the_roles(tmp_path):
     tokenizer = configured(tmp_path, {"eos_token": "<|im_end|>", "chat_template": "{{ messages }}"})
-    texts = TOKENIZER.to_texts(tokenizer)
     (tmp_path / "kept").mkdir()
     paths = [tmp_path / "kept" / name for name in TOKENIZER.files]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text)
+    for name, text in TOKENIZER.contents(tokenizer).items():
+        (tmp_path / "kept" / name).write_text(text)
     kept = TOKENIZER.read(*paths)
     assert roles(kept) == roles(tokenizer)
     assert kept.fields["chat_template"] == "{{ messages }}"
