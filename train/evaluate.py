@@ -103,7 +103,8 @@ def evaluate(argv):
         metrics, contents = _measure(options, folder, run, bool(names))
         for name, write in writers.items():
             write(json_text(contents[name]))
-    print(json_text(metrics))
+    lengths = {"length": run.batch.length} if run.task.name == "lm" else {}
+    print(json_text({**metrics, **lengths}))
 
 
 def _measure(
@@ -146,8 +147,7 @@ def _measure(
             before |= task.generation_metrics(trained, run, corpus, log)
             metrics |= {f"{name}_change": metrics[name] - before[name] for name in _COMPARED if name in before}
     contents = task.evaluation_files(outputs, corpus) if writes else {}
-    lengths = {"length": run.batch.length} if run.task.name == "lm" else {}
-    return metrics | task.baselines(corpus) | lengths, contents
+    return metrics | task.baselines(corpus), contents
 
 
 def _check(options: EvaluateOptions, run: schema.Run, explicit: set[str]):
