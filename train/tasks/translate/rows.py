@@ -159,7 +159,7 @@ class PairReader:
         says = np.all([side.lengths > 0 for side in sides], axis=0)
         if not says.all():
             self.log.info(f"{(~says).sum():,} of {len(pairs):,} {name} have a side without tokens, and are left out")
-            pairs = [pairs[n] for n in np.flatnonzero(says)]
+            pairs = [pairs[n] for n in np.flatnonzero(says).tolist()]
             sides = self._encoded(pairs, name, segmentation)
         template = tokenize.sequence_template(self.tokenizer, run.task.start)
         pack = run.data.pack if run.model.reads_packed else False
