@@ -69,11 +69,11 @@ def loop_losses(first, second, ids, scale):
     losses, right = np.zeros(len(ids)), np.zeros(len(ids), bool)
     for row, (query, candidate) in enumerate(ids):
         kept = [
-            other
-            for other, (its_query, its_candidate) in enumerate(ids)
-            if other == row or not (its_candidate in (query, candidate) or its_query == query)
+            column
+            for column, (its_query, its_candidate) in enumerate(ids)
+            if column == row or not (its_candidate in (query, candidate) or its_query == query)
         ]
-        logits = {other: scale * first[row] @ second[other] for other in kept}
+        logits = {column: scale * first[row] @ second[column] for column in kept}
         losses[row] = np.log(sum(np.exp(value) for value in logits.values())) - logits[row]
         right[row] = logits[row] >= max(logits.values()) - 1e-6
     return losses, right
@@ -103,9 +103,9 @@ def test_what_is_equal_is_no_negative(strict, ids):
     losses, _ = tfm.sigmoid_losses(*arrays, present, scale, bias, contents)
     for row, (query, candidate) in enumerate(flat[2]):
         total = np.log1p(np.exp(1 - flat[0][row] @ flat[1][row]))
-        for other, (its_query, its_candidate) in enumerate(flat[2]):
-            if other != row and not (its_candidate in (query, candidate) or its_query == query):
-                total += np.log1p(np.exp(flat[0][row] @ flat[1][other] - 1))
+        for column, (its_query, its_candidate) in enumerate(flat[2]):
+            if column != row and not (its_candidate in (query, candidate) or its_query == query):
+                total += np.log1p(np.exp(flat[0][row] @ flat[1][column] - 1))
         np.testing.assert_allclose(losses.reshape(-1)[row], total, rtol=1e-4)
 
 

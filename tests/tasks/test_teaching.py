@@ -534,6 +534,6 @@ def test_next_sentences_in_parts_are_those_of_the_whole_batch(monkeypatch):
             sums = {"loss": jnp.float32(0), "weight": part["weights"].sum()}
             yield float(mlm_task._next_loss(None, None, part, part["logits"], sums)["loss"])
 
-    (whole,) = losses(1)
-    assert sum(losses(2)) == pytest.approx(whole, rel=1e-5)
-    assert whole > 0.1
+    (undivided_loss,) = losses(1)
+    assert sum(losses(2)) == pytest.approx(undivided_loss, rel=1e-5)
+    assert undivided_loss > 0.1

@@ -84,17 +84,17 @@ def in_order_of_head(names: list[str], head: Sequence[str], log: Callable[[str],
     Of a head that has none of them nothing is taken: they stay as they are. The class `shared` is one of every head.
     Raises UserError where the head has only some of them.
     """
-    others = [name for name in head if name not in names]
+    more = [name for name in head if name not in names]
     if names and set(names) <= set(head):
-        if others:
-            log(f"the head of --init also has the classes {_some(others)}, which the data never name")
+        if more:
+            log(f"the head of --init also has the classes {_some(more)}, which the data never name")
         return list(head)
     if set(names) & set(head) <= {shared}:
         return names
-    beside = f" and has {_some(others)} in their place" if others else ""
+    extra = f" and has {_some(more)} in their place" if more else ""
     raise UserError(
         f"the head of --init lacks the classes {_some([name for name in names if name not in head])} of the data"
-        f"{beside}; rename them, or start a new head with --init-head=fresh"
+        f"{extra}; rename them, or start a new head with --init-head=fresh"
     )
 
 

@@ -21,10 +21,10 @@ def check_targets(corpus: Corpus[AnyRows], spec: BatchSpec, max_batches: int = 0
     _check(corpus.valid_batches(max_batches), names, f"the validation data {data.eval or data.source}", "--eval-data")
 
 
-def _check(batches: Iterable[Mapping[str, np.ndarray]], names: Collection[str], what: str, flag: str):
+def _check(batches: Iterable[Mapping[str, np.ndarray]], names: Collection[str], source: str, flag: str):
     """Raises UserError where a field that weighs targets is 0 everywhere."""
     if names and not any((batch[name] > 0).any() for batch in batches for name in names):
         raise UserError(
-            f"nothing in {what} can be predicted: its texts have no tokens, or only unknown ones; "
+            f"nothing in {source} can be predicted: its texts have no tokens, or only unknown ones; "
             f"name other text with {flag}, or another tokenizer"
         )

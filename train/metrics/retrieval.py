@@ -76,11 +76,11 @@ def _places(queries: Vectors, candidates: Vectors, contents: np.ndarray) -> np.n
     return np.concatenate(counts, axis=1)
 
 
-def as_right(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+def as_right(rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """The contents of query and candidate of rows [N,2] and of others [M,2] -> bool [N,M]: whether the candidate of the
     other is right for the row's query."""
     query, candidate = rows[:, :1], rows[:, 1:]
-    return (candidate == others[:, 1]) | (query == others[:, 1]) | (query == others[:, 0])
+    return (candidate == candidates[:, 1]) | (query == candidates[:, 1]) | (query == candidates[:, 0])
 
 
 def alignment(queries: np.ndarray, candidates: np.ndarray) -> float:

@@ -116,7 +116,7 @@ def _resumed_layers(texts: Mapping[str, Any], saved: Mapping[str, Any]) -> list[
     saved = {name: value for name, value in saved.items() if not name.startswith(_OF_THE_START)}
     before, after = flatten(_build([saved])), flatten(_build([saved, texts]))
     for name, value in after.items():
-        moved = name in BY_HASH and value and before.get(name)
+        moved = name in BY_HASH and all(path not in ("", "builtin") for path in (value, before.get(name)))
         if value != before.get(name) and not (moved or name.startswith(MAY_CHANGE)):
             flag, was = name.replace("_", "-"), flags.show(before.get(name))
             raise UserError(

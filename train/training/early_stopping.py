@@ -75,5 +75,5 @@ class EarlyStopping:
 
 def _either(names: Collection[str]) -> str:
     """a, b or c."""
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last

@@ -214,8 +214,8 @@ def _with_weights_of(run: Run, state: State, job: Job, corpus: Corpus, log: Log)
     left = () if keeps_head else pretrained.heads_of_classes(job.specs)
     params, fresh = pretrained.load_parts(run.init, run.model, state.params, job.mesh, log.info, left)
     if fresh:
-        other = f"; its head is of other classes: {', '.join(of_head[:20])}" if left and of_head else ""
-        log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}{other}")
+        reason = f"; its head is of other classes: {', '.join(of_head[:20])}" if left and of_head else ""
+        log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}{reason}")
     if run.adapter:
         shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
         params = jax.device_put(adapters.load(run.adapter, run.model, params), shardings)

@@ -5,7 +5,7 @@ from train.data.sources import builtin, files, sources
 from train.settings.schema import Data
 
 
-def load(data: Data, say: sources.Say = sources.to_stderr, valid_only: bool = False) -> tuple[list[str], list[str]]:
+def load(data: Data, log: sources.LogLine = sources.to_stderr, valid_only: bool = False) -> tuple[list[str], list[str]]:
     """Training and validation documents, by default English text that comes with Python.
 
     `valid_only` leaves out training documents if --eval-data has a source of its own. Raises UserError for several
@@ -21,5 +21,5 @@ def load(data: Data, say: sources.Say = sources.to_stderr, valid_only: bool = Fa
     def of_python() -> tuple[list[files.Row], list[files.Row]]:
         return sources.train_valid_split([{column: document} for document in builtin.documents()], columns)
 
-    train, valid = ([row[column] for row in rows] for rows in sources.load(data, columns, of_python, say, valid_only))
+    train, valid = ([row[column] for row in rows] for rows in sources.load(data, columns, of_python, log, valid_only))
     return train, valid

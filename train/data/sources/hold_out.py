@@ -74,13 +74,13 @@ def _end_of_one(
 ) -> dict[bytes, int]:
     """The hash of a document whose end makes the chosen ones a tenth, and where that end begins; none if they are
     enough, or no line begins there."""
-    total, held = sum(sizes.values()), _share(chosen, sizes)
-    if held >= _LEAST:
+    total, share = sum(sizes.values()), _share(chosen, sizes)
+    if share >= _LEAST:
         return {}
     for digest, row in sorted(zip(hashes, rows, strict=True), key=lambda item: item[0]):
         (text,) = columns.texts_of(row)
         copies = hashes.count(digest)
-        place = len(text) - int((_SHARE - held) * total / copies)
+        place = len(text) - int((_SHARE - share) * total / copies)
         if digest not in chosen and place > 0 and (cut := _line_start(text, place, _NEAR * total)):
             return {digest: cut}
     return {}

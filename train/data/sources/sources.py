@@ -18,7 +18,7 @@ from train.settings.schema import Data
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
 
 # Writes a line of the log.
-Say = Callable[[str], None]
+LogLine = Callable[[str], None]
 
 
 def to_stderr(line: str):
@@ -31,7 +31,7 @@ Parts = tuple[list[Row], list[Row]] | None
 
 
 def load(
-    data: Data, columns: Reader, builtin: Builtin, say: Say = to_stderr, valid_only: bool = False
+    data: Data, columns: Reader, builtin: Builtin, log: LogLine = to_stderr, valid_only: bool = False
 ) -> tuple[list[Row], list[Row]]:
     """Training and validation rows; `builtin` makes both if no source is named.
 
@@ -43,7 +43,7 @@ def load(
         return _own_rows(source, columns, builtin)
 
     def rows_of(source: str) -> list[Row]:
-        return read(source, data, columns, builtin, say)
+        return read(source, data, columns, builtin, log)
 
     return divide(data, columns, parts, rows_of, valid_only)
 
@@ -77,7 +77,7 @@ def divide(
     return (rows, rows_of(data.eval)) if data.eval else train_valid_split(rows, columns)
 
 
-def read(source: str, data: Data, columns: Reader, builtin: Builtin, say: Say = to_stderr) -> list[Row]:
+def read(source: str, data: Data, columns: Reader, builtin: Builtin, log: LogLine = to_stderr) -> list[Row]:
     """The rows of a source; blank rows only of sentence pairs, which are counted; says how many others there were.
 
     A file whose name has the signs of a glob is that file. Raises UserError for a bad source.
@@ -101,7 +101,7 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin, say: Say = 
     if columns.parallel:
         return rows
     if blank := len(rows) - len(filled):
-        say(f"{blank:,} of {len(rows):,} rows of {source} have no text, and are left out")
+        log(f"{blank:,} of {len(rows):,} rows of {source} have no text, and are left out")
     return filled
 
 

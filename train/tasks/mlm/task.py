@@ -119,14 +119,14 @@ def _next_loss(
     """Sums over the pairs of a batch, and `loss` of tokens and pairs together."""
     logits = tfm.next_sentence(params, model, hidden)
     right = (logits.argmax(-1) == batch["next"]).astype(jnp.float32)
-    pairs, whole = batch["pairs"].sum(), {**totals(batch), **batch}
+    pairs, sums_of_batch = batch["pairs"].sum(), {**totals(batch), **batch}
     loss_next = (tfm.cross_entropy(logits, batch["next"]) * batch["pairs"]).sum()
     return {
         "pairs": pairs,
         "loss_tokens": sums["loss"],
         "loss_next": loss_next,
         "right_next": (right * batch["pairs"]).sum(),
-        "loss": sums["loss"] + loss_next * whole["total_tokens"] / jnp.maximum(whole["total_pairs"], 1),
+        "loss": sums["loss"] + loss_next * sums_of_batch["total_tokens"] / jnp.maximum(sums_of_batch["total_pairs"], 1),
     }
 
 

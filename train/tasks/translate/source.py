@@ -12,17 +12,17 @@ def load_pairs(
     data: Data,
     task: Translate,
     builtin: sources.Builtin,
-    say: sources.Say = sources.to_stderr,
+    log: sources.LogLine = sources.to_stderr,
     valid_only: bool = False,
 ) -> tuple[list[Pair], list[Pair], int]:
     """Pairs to train on, pairs to validate on, and the number of pairs with an empty side, which are left out."""
     columns = columns_of(data, task)
     source, target = columns.texts
-    parts = sources.load(data, columns, builtin, say, valid_only)
+    parts = sources.load(data, columns, builtin, log, valid_only)
     pairs = [[(row[source].strip(), row[target].strip()) for row in part] for part in parts]
     train, valid = ([pair for pair in part if all(pair)] for part in pairs)
     if empty := sum(map(len, pairs)) - len(train) - len(valid):
-        say(f"{empty:,} of {sum(map(len, pairs)):,} pairs have an empty side, and are left out")
+        log(f"{empty:,} of {sum(map(len, pairs)):,} pairs have an empty side, and are left out")
     return train, valid, empty
 
 
