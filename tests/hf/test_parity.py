@@ -236,3 +236,16 @@ def test_a_config_json_of_ours_says_everything(tmp_path):
     to_hf(config, params, tmp_path / "written")
     assert json.loads((tmp_path / "written/config.json").read_text())["architectures"] == ["BertForMaskedLM"]
     assert from_hf(tmp_path / "written")[0] == config
+
+
+@pytest.mark.parametrize("kind", ["modernbert", "marian", "llama_stretched"])
+def test_small_models_of_ours_load(kind, tmp_path):
+    """Written without `like`, whose ids and positions must be those that transformers can read."""
+    architecture = MODELS[kind][2][min(1, len(MODELS[kind][2]) - 1)]
+    model = torch_model(kind, architecture)
+    model.save_pretrained(tmp_path / "read")
+    config, params = from_hf(tmp_path / "read")
+    like = {"model_type": MODELS[kind][0], "architectures": [architecture]}
+    to_hf(config, params, tmp_path / "written", like=like)
+    model_again = type(model).from_pretrained(tmp_path / "written", attn_implementation="eager").eval()
+    np.testing.assert_allclose(torch_results(model_again)["hidden"], torch_results(model)["hidden"], atol=3e-5)
