@@ -70,6 +70,11 @@ def write(config: Config) -> dict[str, Json]:
     }
 
 
+def write_marian(config: Config) -> dict[str, Json]:
+    """See `write`; the last token fills rows and begins a translation."""
+    return write(config) | dict.fromkeys(("pad_token_id", "decoder_start_token_id"), config.vocab - 1)
+
+
 def names(model: str = "model") -> dict[str, str | HfTensor]:
     """The tensors of both stacks of a model with this name; which of the norms there are depends on the family."""
     tensors: dict[str, str | HfTensor] = {
@@ -150,7 +155,6 @@ MARIAN = Family(
     name="marian",
     prefix="model.",
     fields=FIELDS | {"vocab_size": HfField("vocab", 58101)},
-    ids={"pad_token_id": 58100, "decoder_start_token_id": 58100},
     must_equal=MUST_EQUAL | {"decoder_vocab_size": "vocab_size"},
     base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves")),
     allowed={
@@ -163,7 +167,7 @@ MARIAN = Family(
     aliases=ALIASES,
     ignored=IGNORED,
     read=read,
-    write=write,
+    write=write_marian,
     canonicalize=canonicalize,
     names=names(),
     heads={"MarianMTModel": HfHead("seq2seq")},
