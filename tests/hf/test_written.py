@@ -1,4 +1,4 @@
-"""What is written runs in transformers 4 and 5: positions in the fields of both, no table that they lack, ids in range."""
+"""What is written runs in transformers 4 and 5: positions in the fields of both, and tables and ids that they have."""
 
 import dataclasses
 import json
