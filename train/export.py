@@ -131,7 +131,7 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     import tfm
     from tfm.hf.match import match_family
     from tfm.low_rank import merge_low_rank
-    from train.runs import parity
+    from train.runs import parity, written_files
 
     model, updated = folder.config.model, params
     params = merge_low_rank(params)
@@ -147,7 +147,7 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     fields = fields | {"model_type": family.name, "architectures": [architecture]}
     folder.save_hf(to, hf_model, hf_params, fields)
     read_model, read_params = tfm.from_hf(to)
-    layers = _token_differences(folder, to, read_model)
+    layers = _token_differences(folder, to, read_model) | written_files.file_differences(folder, to)
     layers |= parity.layer_differences(hf_model, hf_params, read_model, read_params)
     return layers | parity.output_difference(model, updated, read_model, read_params)
 
