@@ -242,15 +242,15 @@ def _named(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles)
 
 def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[AddedToken]" = ()) -> None:
     """Adds the tokens beside the vocabulary. Raises ValueError where one gets another id than the folder gives it."""
-    for index, token in sorted(files.numbered.items()):
-        tokenizer.add_tokens([token])
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    numbered = [token for _, token in sorted(files.numbered.items())]
+    tokenizer.add_tokens([token for token in (*numbered, *named, *files.extra) if token.content not in added])
+    for index, token in files.numbered.items():
         if tokenizer.token_to_id(token.content) != index:
             raise ValueError(
                 f"{token.content!r} is token {index} in the folder's added tokens and "
                 f"{tokenizer.token_to_id(token.content)} in its vocabulary; make them equal"
             )
-    for token in (*named, *files.extra):
-        tokenizer.add_tokens([token])
 
 
 def _post_processor(
