@@ -129,9 +129,9 @@ def read_texts(path: Path, data: Data, column: str) -> list[str]:
     return [columns.texts_of(row)[0] for row in read(path, data, columns)]
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, lone_returns: bool = True) -> list[str]:
     """The lines of a .txt file, with empty ones. Raises UserError where all are blank."""
-    text = read_text(path)
+    text = read_text(path, lone_returns)
     if not text.strip():
         raise UserError(f"{path} holds no text; check the file, or choose another")
     return lines_of(text)

@@ -23,8 +23,8 @@ MAX_SHARE = 0.25
 MAX_GROWTH, SMALL = 50, 256 << 20
 
 
-def read_text(path: Path) -> str:
-    """The text of a file, whose lines end with a line feed."""
+def read_text(path: Path, lone_returns: bool = True) -> str:
+    """The text of a file, whose lines end with a line feed; without `lone_returns` a carriage return alone is text."""
     try:
         with path.open("rb") as file:
             data = _decompressed(file, path) if path.suffix == ".gz" else _limited(file, path)
@@ -36,7 +36,8 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path} is not a whole .gz file ({error}); compress it again") from error
     with user_errors():
         text = json_text.decode_text(data, str(path))
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n")
+    return text.replace("\r", "\n") if lone_returns else text
 
 
 def _limited(file: IO[bytes], path: Path) -> bytes:

@@ -87,7 +87,7 @@ def _labelled(path: Path, task: GlueTask, log: Log) -> list[GlueRow]:
 
 def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Cells, bool]]:
     """Where a row stands, its cells by column, and whether they are as many as in the first line."""
-    lines = files.read_lines(path)
+    lines = files.read_lines(path, lone_returns=False)  # QQP has some inside its questions
     first_line = 1 if names else 2
     if not names:
         names, lines = lines[0].split("\t"), lines[1:]
