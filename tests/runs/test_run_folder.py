@@ -202,7 +202,7 @@ def test_a_damaged_run_folder_is_one_sentence(run_path, name, text, member, sent
             "config",
             "is of model_type mamba, which is not supported",
         ),
-        ("tokenizer.json", None, "processor", "has no tokenizer.json; make it once, where transformers is installed"),
+        ("tokenizer.json", None, "processor", "it has neither tokenizer.json nor vocab.txt"),
         ("model.safetensors", None, "load", "hf"),
     ],
 )
