@@ -44,13 +44,13 @@ def test_stsb(folder, reference, name, spearman):
     """Without a flag the published correlation; of the development pairs that of the library."""
     scores, first, second = pairs(name)
     x, y = embed(folder, first), embed(folder, second)
-    ours = spearmanr((x * y).sum(1), scores).statistic
+    correlation = spearmanr((x * y).sum(1), scores).statistic
     if spearman is None:
         library = [reference.encode(side) for side in (first, second)]
         np.testing.assert_allclose(x, library[0], atol=1e-6)
         spearman = spearmanr((library[0] * library[1]).sum(1), scores).statistic
-        print(f"{name}: {ours:.4f}, sentence-transformers {spearman:.4f}")
-    assert ours == pytest.approx(spearman, abs=1e-4)
+        print(f"{name}: {correlation:.4f}, sentence-transformers {spearman:.4f}")
+    assert correlation == pytest.approx(spearman, abs=1e-4)
 
 
 def test_export_there_and_back(folder, tmp_path):
