@@ -580,13 +580,13 @@ def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]
     config = family.config(reference["config"], head)
     model_leaves = leaves(head.specs(config), family.table(config, head))
     own = {tensor for leaf in model_leaves for tensor in (*leaf.names, leaf.tensor.fallback_name)}
-    tied = {tensor for copies in family.copies.values() for tensor in copies} - own
+    tied_copies = {tensor for copies in family.copies.values() for tensor in copies} - own
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(reference["config"] | {"architectures": [architecture]}))
     entries = [
         (saved_name(MODELS[name][0], tensor), np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
         for tensor, shape in reference["shapes"].items()
-        if saved_name(MODELS[name][0], tensor) not in tied
+        if saved_name(MODELS[name][0], tensor) not in tied_copies
     ]
     write(folder / "model.safetensors", entries)
     return reference["results"]

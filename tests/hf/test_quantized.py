@@ -72,7 +72,7 @@ def test_four_bits_of_bitsandbytes(tmp_path, nested):
 
 def pack(codes, order=range(8)):
     """Eight codes of four bits in an int32; that of number order[i] stands at the bits 4 i."""
-    return np.uint32(sum(int(codes[number]) << (4 * place) for place, number in enumerate(order))).view(np.int32)
+    return np.uint32(sum(int(codes[code]) << (4 * place) for place, code in enumerate(order))).view(np.int32)
 
 
 @pytest.mark.parametrize("groups", [None, [1, 0, 1, 0, 0, 1, 0, 1]])

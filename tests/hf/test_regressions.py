@@ -204,7 +204,7 @@ def test_the_second_name_alone():
 
 def test_the_twin_alone(tmp_path):
     """Version 5 saves either; version 4 saved the first one."""
-    for number, (fields, first, twin) in enumerate(
+    for case, (fields, first, twin) in enumerate(
         [
             (GPT2, "transformer.wte.weight", "lm_head.weight"),
             (LLAMA | {"tie_word_embeddings": True}, "model.embed_tokens.weight", "lm_head.weight"),
@@ -212,7 +212,7 @@ def test_the_twin_alone(tmp_path):
             (BART, "model.shared.weight", "model.encoder.embed_tokens.weight"),
         ]
     ):
-        folder, arrays = save(tmp_path / str(number), fields, lambda arrays: arrays.update({twin: arrays.pop(first)}))  # noqa: B023
+        folder, arrays = save(tmp_path / str(case), fields, lambda arrays: arrays.update({twin: arrays.pop(first)}))  # noqa: B023
         _, params, messages = read(folder)
         tokens = (params.encoder if hasattr(params, "encoder") else params.decoder).embed.tokens
         np.testing.assert_array_equal(tokens[:11], arrays[twin])
@@ -253,7 +253,7 @@ def test_copies_that_differ_and_cannot_be_read(tmp_path):
     def differ(name, copy):
         return lambda arrays: arrays.update({copy: 2 * arrays[name]})
 
-    for number, (fields, name, copy) in enumerate(
+    for case, (fields, name, copy) in enumerate(
         [
             (BERT, "cls.predictions.bias", "cls.predictions.decoder.bias"),
             (BERT, "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
@@ -261,7 +261,7 @@ def test_copies_that_differ_and_cannot_be_read(tmp_path):
             (BART, "model.shared.weight", "model.decoder.embed_tokens.weight"),
         ]
     ):
-        folder, _ = save(tmp_path / str(number), fields, differ(name, copy))
+        folder, _ = save(tmp_path / str(case), fields, differ(name, copy))
         with pytest.raises(ValueError, match=f"{name} and {copy} with different values"):
             from_hf(folder)
 

@@ -25,12 +25,12 @@ def agreed(places: Mapping[str, Any]) -> Any:
 
 def with_aliases(fields: Fields, aliases: Mapping[str, str]) -> dict[str, Any]:
     """The fields by their first names. Raises ValueError where two names of one field have different values."""
-    named = {name: value for name, value in fields.items() if name not in aliases}
+    renamed = {name: value for name, value in fields.items() if name not in aliases}
     for alias, name in aliases.items():
-        value = agreed({name: named.get(name), alias: fields.get(alias)})
+        value = agreed({name: renamed.get(name), alias: fields.get(alias)})
         if value is not None:
-            named[name] = value
-    return named
+            renamed[name] = value
+    return renamed
 
 
 def class_count(fields: Fields) -> int:

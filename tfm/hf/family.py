@@ -196,7 +196,8 @@ class Family:
 
         Raises ValueError for values that are not supported; warns of fields that change nothing here.
         """
-        fields = self._checked(with_aliases(flat_fields(fields, self.nested), self.aliases))
+        fields = flat_fields(fields, self.nested)
+        fields = self._checked(with_aliases(fields, self.aliases) if self.aliases else fields)
         computed, used = self.read(fields)
         supported = {*self.fields, *self.allowed, *self.must_equal, *used}
         ignored = IGNORED | self.ignored

@@ -18,11 +18,11 @@ from tfm.hf import family, ties
 from tfm.hf.family import Family, HfHead, resolved_fields
 from tfm.hf.fields import Fields, flat_fields, nested_fields
 from tfm.hf.flax_layout import Msgpack
-from tfm.hf.gguf_file import gguf_fields, gguf_file, gguf_weights
+from tfm.hf.gguf_file import gguf_fields, gguf_weights
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
 from tfm.hf.quantized import dequantized
-from tfm.hf.tensors import Tensors, Weights, write_folder
+from tfm.hf.tensors import Tensors, Weights, gguf_file, write_folder
 from tfm.options.json_text import read_object
 from tfm.params import PyTree, shardings
 
@@ -110,12 +110,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _weights(folder: Path, fields: Fields) -> Weights:
     """The weights of a folder: safetensors, or where there are none, those of GGUF or of Flax."""
-    gguf_path = gguf_file(folder)
-    if gguf_path is not None:
+    if gguf_path := gguf_file(folder):
         return gguf_weights(gguf_path, fields)
     has_safetensors = any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json"))
     is_flax = not has_safetensors and any(folder.glob("flax_model.msgpack*"))
-    return dequantized(Msgpack(folder) if is_flax else Tensors(folder), fields, folder)
+    stored = Msgpack(folder) if is_flax else Tensors(folder)
+    return dequantized(stored, fields, folder) if fields.get("quantization_config") else stored
 
 
 def _present(head: HfHead, hf_family: Family, tensors: Weights) -> HfHead:

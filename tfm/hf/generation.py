@@ -150,7 +150,7 @@ class FolderGeneration:
         """
         values = self.values
         lengths = np.array([len(prompt) for prompt in prompts], np.int32)
-        least = np.maximum(values.get("min_length", 0) - lengths, values.get("min_new_tokens", 0)).astype(np.int32)
+        shortest = np.maximum(values.get("min_length", 0) - lengths, values.get("min_new_tokens", 0)).astype(np.int32)
         single = bool((lengths == 1).all())  # transformers forces a first token behind one token alone
         words = [word for word in values.get("bad_words_ids", []) if word and word not in [[eos] for eos in self.stop]]
         forced_eos = _list(values.get("forced_eos_token_id"))
@@ -159,7 +159,7 @@ class FolderGeneration:
         result = Constraints(
             forced_bos=values.get("forced_bos_token_id") if single else None,
             forced_eos=_mask(forced_eos, vocab),
-            min_length=jnp.asarray(least) if self.stop and least.any() else None,
+            min_length=jnp.asarray(shortest) if self.stop and shortest.any() else None,
             bad_tokens=_mask([word[0] for word in words if len(word) == 1], vocab),
             suppressed=_mask(values.get("suppress_tokens", []), vocab),
             suppressed_first=_mask(values.get("begin_suppress_tokens", []), vocab),
@@ -191,16 +191,16 @@ def read_generation(folder: Path, fields: Fields) -> FolderGeneration:
     So transformers has it. Raises ValueError for a field of another type.
     """
     source = folder / FILE
-    known = {*READ, *REFUSED, *REFUSED_DRAWS, *MEANINGLESS}
+    understood = {*READ, *REFUSED, *REFUSED_DRAWS, *MEANINGLESS}
     if source.is_file():
         values = read_object(source)
     else:
         source = folder / "config.json"
-        values = {name: value for name, value in fields.items() if name in known}
+        values = {name: value for name, value in fields.items() if name in understood}
         if fields.get("force_bos_token_to_be_generated") and "forced_bos_token_id" not in values:
             values["forced_bos_token_id"] = fields.get("bos_token_id")
-    unknown = tuple(name for name in values if name not in known)
-    values = {name: value for name, value in values.items() if value is not None and name in known}
+    unknown = tuple(name for name in values if name not in understood)
+    values = {name: value for name, value in values.items() if value is not None and name in understood}
     for name, hint in READ.items():
         if name in values:
             check_type(f"{source}: {name}", values[name], hint)

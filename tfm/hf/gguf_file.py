@@ -49,16 +49,6 @@ NAMES = {
 }
 
 
-def gguf_file(folder: Path) -> Path | None:
-    """The GGUF file of a folder that has no other weights. Raises ValueError where there are several."""
-    files = sorted(folder.glob("*.gguf"))
-    if not files or any(folder.glob("*.safetensors")):
-        return None
-    if len(files) > 1:
-        raise ValueError(f"{folder} has {files[0].name}, {files[1].name}; leave the one that is meant")
-    return files[0]
-
-
 def gguf_fields(path: Path, stored: Fields) -> dict[str, Any]:
     """The fields of config.json that a file says, and those of a config.json beside it, which must agree.
 

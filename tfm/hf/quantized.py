@@ -31,27 +31,27 @@ class Quantized(NamedTuple):
     """A quantized weight.
 
     make: reads it as float32
-    beside: the tensors that it is made of
+    parts: the tensors that it is made of
     """
 
     name: str
     shape: tuple[int, ...]
     make: Callable[[], np.ndarray]
-    beside: set[str]
+    parts: set[str]
 
 
 class Dequantized(Weights):
     """The weights of a folder, whose quantized tensors are made as they are read."""
 
     def __init__(self, stored: Weights, weights: Sequence[Quantized]):
-        beside = {name for weight in weights for name in weight.beside}
-        super().__init__({name: array for name, array in stored.items() if name not in beside})
+        parts = {name for weight in weights for name in weight.parts}
+        super().__init__({name: array for name, array in stored.items() if name not in parts})
         self.files, self.stored = stored.files, stored
-        self.made = {weight.name: weight for weight in weights}
-        self.update({name: np.broadcast_to(np.float32(0), weight.shape) for name, weight in self.made.items()})
+        self.dequantized = {weight.name: weight for weight in weights}
+        self.update({name: np.broadcast_to(np.float32(0), weight.shape) for name, weight in self.dequantized.items()})
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.made[name].make() if name in self.made else super().__getitem__(name)
+        return self.dequantized[name].make() if name in self.dequantized else super().__getitem__(name)
 
     def like(self, name: str) -> np.ndarray:
         """An array of the shape and the dtype of a tensor, which is not read."""
@@ -64,10 +64,9 @@ class Dequantized(Weights):
 
 
 def dequantized(stored: Weights, fields: Fields, folder: Path) -> Weights:
-    """The weights of a folder as float32. Raises ValueError for a method that is not read."""
-    options = fields.get("quantization_config")
-    if not options:
-        return stored
+    """The weights of a folder whose config.json has a `quantization_config`, as float32. Raises ValueError for a method
+    that is not read."""
+    options = fields["quantization_config"]
     if not isinstance(options, Mapping):
         raise ValueError(f"{folder}/config.json has quantization_config={options!r}, which must be an object")
     method = str(options.get("quant_method", "of no name")).lower()

@@ -134,6 +134,16 @@ def write(path: str | Path, entries: Sequence[Entry], metadata: dict[str, str] |
         raise
 
 
+def gguf_file(folder: Path) -> Path | None:
+    """The GGUF file of a folder that has no other weights. Raises ValueError where there are several."""
+    files = sorted(folder.glob("*.gguf"))
+    if not files or any(folder.glob("*.safetensors")):
+        return None
+    if len(files) > 1:
+        raise ValueError(f"{folder} has {files[0].name}, {files[1].name}; leave the one that is meant")
+    return files[0]
+
+
 def write_folder(folder: str | Path, entries: Sequence[Entry], shard_bytes: int = 5 * 1000**3) -> None:
     """Writes entries as `write` does into model.safetensors, or into shards and an index.
 

@@ -15,17 +15,16 @@ BLOCK = 1 << 22  # elements that are compared at a time
 
 def renamed(model_leaves: Sequence[Leaf], family: Family, tensors: Weights) -> list[Leaf]:
     """The leaves with the names that a folder uses: the tensor of the family, or else a copy of it."""
-    return [_renamed(leaf, family, tensors, copies_of(leaf, model_leaves, family)) for leaf in model_leaves]
-
-
-def _renamed(leaf: Leaf, family: Family, tensors: Weights, copies: Sequence[str]) -> Leaf:
-    """The leaf with the first name that a folder has."""
-    tensor = leaf.tensor
-    for name in (*_variants(tensor.name, family), *_variants(tensor.fallback_name, family), *copies):
-        candidate = leaf._replace(tensor=tensor._replace(name=name))
-        if candidate.names[0] in tensors:
-            return candidate
-    return leaf
+    read_leaves = []
+    for leaf in model_leaves:
+        tensor, read_leaf, copies = leaf.tensor, leaf, copies_of(leaf, model_leaves, family)
+        for name in (*_variants(tensor.name, family), *_variants(tensor.fallback_name, family), *copies):
+            candidate = leaf._replace(tensor=tensor._replace(name=name))
+            if candidate.names[0] in tensors:
+                read_leaf = candidate
+                break
+        read_leaves.append(read_leaf)
+    return read_leaves
 
 
 def _variants(name: str, family: Family) -> Iterator[str]:
@@ -42,13 +41,13 @@ def copies_of(leaf: Leaf, model_leaves: Sequence[Leaf], family: Family) -> list[
     copies = family.copies.get(leaf.tensor.name, ())
     if not copies:
         return []
-    held = {name for other in model_leaves if other.path != leaf.path for name in _held(other, family)}
-    return [variant for name in copies if name not in held for variant in _variants(name, family)]
-
-
-def _held(leaf: Leaf, family: Family) -> tuple[str, ...]:
-    """The tensors that hold a parameter."""
-    return leaf.tensor.name, leaf.tensor.fallback_name, *family.copies.get(leaf.tensor.name, ())
+    own_names = {
+        name
+        for peer in model_leaves
+        if peer.path != leaf.path
+        for name in (peer.tensor.name, peer.tensor.fallback_name, *family.copies.get(peer.tensor.name, ()))
+    }
+    return [variant for name in copies if name not in own_names for variant in _variants(name, family)]
 
 
 def differing(
@@ -61,13 +60,13 @@ def differing(
     """
     if head.kind not in PREDICTORS or "tie_embeddings" in head.overrides:
         return []
-    pairs = [
-        (read.tensor.name, name)
-        for leaf, read in zip(model_leaves, read_leaves, strict=True)
-        for name in copies_of(leaf, model_leaves, family)
-        if name != read.tensor.name and name in tensors and read.tensor.name in tensors
-    ]
-    return [pair for pair in pairs if not _equal(tensors, *pair)]
+    pairs = []
+    for leaf, read_leaf in zip(model_leaves, read_leaves, strict=True):
+        name = read_leaf.tensor.name
+        for copy in copies_of(leaf, model_leaves, family):
+            if copy != name and copy in tensors and name in tensors and not _equal(tensors, name, copy):
+                pairs.append((name, copy))
+    return pairs
 
 
 def _equal(tensors: Weights, first: str, second: str) -> bool:

@@ -61,10 +61,10 @@ def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:
     return tokenizer.to_str(pretty=True), *hf_roles.save(tokenizer), hf_tokenizer.target_text(tokenizer)
 
 
-def _read_tokenizer(path: Path, *beside: Path) -> AnyTokenizer:
+def _read_tokenizer(path: Path, *optional: Path) -> AnyTokenizer:
     """A tokenizer, and what its configuration says of it, and the tokenizer of translations, where the run has them."""
     tokenizer = read_own(path)
-    files = {path.name: path for path in beside if path.exists() and path.stat().st_size}
+    files = {path.name: path for path in optional if path.exists() and path.stat().st_size}
     if hf_roles.CONFIG not in files:
         return tokenizer
     configured = hf_roles.read_kept(tokenizer, files[hf_roles.CONFIG])

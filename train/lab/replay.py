@@ -5,7 +5,6 @@ from pathlib import Path
 
 from train import UserError, exit_code
 from train.runs.run_folder import CONFIG, RunFolder
-from train.runs.takeover import of_resumed
 from train.settings import flags
 from train.settings.schema import Mesh
 from train.tasks.table import AnyRun
@@ -55,6 +54,7 @@ def run_step(argv):
     import jax
 
     import tfm
+    from train.runs.takeover import of_resumed
     from train.screens.console import Log
     from train.tasks import table
     from train.training.diverged import blackbox, replay

@@ -9,7 +9,7 @@ from tfm.options.choices import suggest
 from tfm.options.dotted import flatten
 from train import UserError
 from train.settings import flags
-from train.settings.schema import Run
+from train.settings.schema import BY_HASH, Run
 from train.tasks.mlm.options import Mlm
 from train.tasks.presets import PRESETS
 from train.tasks.table import TASKS, AnyRun
@@ -30,9 +30,6 @@ MAY_CHANGE = (
     *("mesh.", "cpu.", "distributed.", "checkpoint."),
 )
 
-# Paths that may differ too, but not be left out: hashes in run.json say whether what they lead to is the same.
-BY_HASH = ("data.source", "data.eval", "teacher.folder")
-
 # What a saved run says only of its first start.
 _OF_THE_START = ("stop_at", "resume", "distributed.")
 
@@ -45,8 +42,11 @@ _OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
 # Fields of a tokenizer that are no part of it.
 _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
-# Sections whose flags `--help` lists without their explanations.
-_LISTED = ("cpu.", "distributed.", "teacher.")
+# Sections and flags that `--help` lists without their explanations.
+_LISTED = (
+    *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens"),
+    *("task.length_offset", "task.early_stopping"),
+)
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
 PARTS = ("model.images.", "model.encoder.", "teacher.")

@@ -42,8 +42,8 @@ def bert(files: TokenizerFiles, names: Names) -> "Tokenizer":
     """vocab.txt, by BERT's rules. Raises ValueError for what slow and fast tokenizers read in two ways."""
     if not files.option("do_basic_tokenize", True):
         raise ValueError("do_basic_tokenize=false is not supported; set it to true if texts are words and punctuation")
-    if whole := [word for word in files.words("never_split") if word not in names.values()]:
-        raise ValueError(f"never_split={whole} is not supported; give these words as additional_special_tokens")
+    if unsplit := [word for word in files.words("never_split") if word not in names.values()]:
+        raise ValueError(f"never_split={unsplit} is not supported; give these words as additional_special_tokens")
     casing = Casing(
         files.option("do_lower_case", True),
         files.optional("strip_accents"),

@@ -69,10 +69,10 @@ def _rope(fields: Fields) -> dict[str, Any]:
         rope["rope_type"] = agreed({"rope_type": rope.get("rope_type"), "type": rope.pop("type", None)})
     facts = {}
     for key in dict.fromkeys([*BESIDE, *(key for rope in objects.values() for key in rope)]):
-        beside = {name: fields.get(name) for name in BESIDE.get(key, ())}
+        siblings = {name: fields.get(name) for name in BESIDE.get(key, ())}
         inside = {f"{name}.{key}": rope.get(key) for name, rope in objects.items()}
-        facts[key] = agreed(beside | inside)
-        if len(objects) == 2 and agreed(beside) is None and None in inside.values() and facts[key] is not None:
+        facts[key] = agreed(siblings | inside)
+        if len(objects) == 2 and agreed(siblings) is None and None in inside.values() and facts[key] is not None:
             (place,) = (place for place, value in inside.items() if value is not None)
             missing = next(place for place, value in inside.items() if value is None)
             raise ValueError(

@@ -184,8 +184,8 @@ def _rows(
         sum(len(document.encode("utf-8", "surrogatepass")) for document in documents),
         document_marks(tokenizer),
     )
-    given = len(documents) - 1 if marks.first != marks.last else 0  # first tokens of documents, which are no targets
-    bytes_per_target = size / max(1, text.starts[-1] - given)
+    first_tokens = len(documents) - 1 if marks.first != marks.last else 0  # no targets
+    bytes_per_target = size / max(1, text.starts[-1] - first_tokens)
     if not (run.task.windows or (validation and stride)):
         return PackedRows(text, length, run.packs_rows, pad, bytes_per_target)
     stride = stride if validation and stride else length
