@@ -13,7 +13,7 @@ from train import UserError
 from train.runs import paths, run_folder, takeover
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
-from train.settings import schema
+from train.settings import text
 from train.settings.schema import Run
 from train.tasks import resolve
 
@@ -161,7 +161,7 @@ def test_paths_seen_from_another_directory(source, seen, tmp_path, monkeypatch):
     for name in ("began/a.txt", "began/here.txt", "here.txt", "b.txt"):
         (tmp_path / name).write_text("x")
     monkeypatch.chdir(tmp_path)
-    values = dict.fromkeys(schema.BY_HASH, source)
+    values = dict.fromkeys(text.BY_HASH, source)
     assert paths.seen_from_here(values, tmp_path / "began")["data.source"] == seen.format(tmp_path / "began")
 
 

@@ -4,7 +4,7 @@ import glob
 from collections.abc import Mapping
 from pathlib import Path
 
-from train.settings.schema import BY_HASH
+from train.settings.text import BY_HASH
 
 
 def seen_from_here(values: Mapping[str, object], directory: object) -> dict[str, object]:

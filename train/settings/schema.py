@@ -14,10 +14,6 @@ from train.settings.tuning import All, Tune
 
 TaskT = TypeVar("TaskT", bound=TaskOptions)
 
-# Paths that may differ when a run goes on, but not be left out: hashes in run.json say whether what they lead to is the
-# same.
-BY_HASH = ("data.source", "data.eval", "teacher.folder")
-
 
 @dataclasses.dataclass(frozen=True)
 class Batch:

@@ -5,6 +5,10 @@ from typing import Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
 
+# Paths that may differ when a run goes on, but not be left out: hashes in run.json say whether what they lead to is the
+# same.
+BY_HASH = ("data.source", "data.eval", "teacher.folder")
+
 
 @dataclasses.dataclass(frozen=True)
 class Data:

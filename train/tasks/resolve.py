@@ -9,7 +9,8 @@ from tfm.options.choices import suggest
 from tfm.options.dotted import flatten
 from train import UserError
 from train.settings import flags
-from train.settings.schema import BY_HASH, Run
+from train.settings.schema import Run
+from train.settings.text import BY_HASH
 from train.tasks.mlm.options import Mlm
 from train.tasks.presets import PRESETS
 from train.tasks.table import TASKS, AnyRun
@@ -44,7 +45,7 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
 # Sections and flags that `--help` lists without their explanations.
 _LISTED = (
-    *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens"),
+    *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens", "checkpoint.verify", "batch.shapes"),
     *("task.length_offset", "task.early_stopping"),
 )
 
