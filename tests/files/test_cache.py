@@ -10,6 +10,7 @@ from train.files import cache
 from train.screens.console import Log
 from train.settings import schema
 from train.text import tokenize
+from train.text.special import DocumentMarks
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,7 @@ def tokenized():
     names = ["[UNK]", "a", "b"]
     words = Tokenizer(models.WordLevel({name: token for token, name in enumerate(names)}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    return tokens.encode(words, ["a b a", "", "b c"], Log(quiet=True), "text", separator=2)
+    return tokens.encode(words, ["a b a", "", "b c"], Log(quiet=True), "text", marks=DocumentMarks(2, 2))
 
 
 def trained():

@@ -12,7 +12,7 @@ from hf_models import stored
 import tfm
 from tfm import Config
 from train import evaluate, predict
-from train.data.sources import files
+from train.data.sources import text
 from train.data.tokens import in_memory
 from train.devices import capacity
 from train.devices.distributed import find_cluster
@@ -184,11 +184,11 @@ def test_rows_without_faults(tmp_path):
 
 
 def test_a_small_file_that_grows(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "SMALL", 1 << 20)
+    monkeypatch.setattr(text, "SMALL", 1 << 20)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(bytes(5_000_000).replace(b"\0", b"a")))
     read = READERS["lm"]
     assert "grows more than 50 times" in outcome(lambda: read(schema.Data(source=str(tmp_path / "a.txt.gz"))))
-    monkeypatch.setattr(files.cpu, "memory_bytes", lambda: 100_000)
+    monkeypatch.setattr(text.cpu, "memory_bytes", lambda: 100_000)
     (tmp_path / "a.txt").write_bytes(b"a" * 30_000)
     for name in ("a.txt", "a.txt.gz"):
         sentence = outcome(lambda name=name: read(schema.Data(source=str(tmp_path / name))))
@@ -237,12 +237,18 @@ def test_flags_of_a_run(text):
 
 
 def test_flags_of_other_commands():
-    for text in ("--n=100000000", "--beams=100000000", f"--seed={2**70}", "--top-k=1" + "0" * 20, "--prompt=\udcff"):
-        command = ["--run=r", *([] if "prompt" in text else ["--prompt=p"]), text]
-        name = text.partition("=")[0]
+    for flag_text in (
+        "--n=100000000",
+        "--beams=100000000",
+        f"--seed={2**70}",
+        "--top-k=1" + "0" * 20,
+        "--prompt=\udcff",
+    ):
+        command = ["--run=r", *([] if "prompt" in flag_text else ["--prompt=p"]), flag_text]
+        name = flag_text.partition("=")[0]
         assert name in outcome(lambda command=command: flags.build(generation.GenerateOptions, flags.parse(command)))
-    argv = flags.parse(["--run=r", "--text=\udcff"])
-    assert "--text=" in outcome(lambda: flags.build(predict.PredictOptions, argv))
+    argv = flags.parse(["--run=r", "--flag_text=\udcff"])
+    assert "--flag_text=" in outcome(lambda: flags.build(predict.PredictOptions, argv))
     assert "names no file" in outcome(lambda: line_writer("/").__enter__())
 
 

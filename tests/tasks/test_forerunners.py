@@ -152,6 +152,7 @@ class Words:
     """A tokenizer of whole words, as much as the expansion asks of one."""
 
     normalizer = None
+    encode_special_tokens = False
 
     def __init__(self, words):
         self.ids = {word: index for index, word in enumerate(words)}
@@ -159,6 +160,9 @@ class Words:
 
     def get_vocab(self):
         return self.ids
+
+    def get_added_tokens_decoder(self):
+        return {}
 
     def token_to_id(self, word):
         return self.ids.get(word)

@@ -29,12 +29,13 @@ class Softmax(Options):
     pattern: the keys that a query may see
     qk_norm: normalize the queries and keys of each head (Henry et al. 2020)
     qkv_bias: add biases to queries, keys and values too where the model has biases
-    own_qkv_bias: add them where the model has no biases (Qwen 2: Yang et al. 2024, section 2.2.1)
     score: scaled_dot | dot | multiplicative | additive: q k / sqrt(H); q k; q W k (Luong et al. 2015, eq. 8);
         v tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2); also of a translation with its source
     split_states: queries and keys read the first half of a state, values the second one (Daniluk et al. 2017)
     key_bias: keys have a bias where projections have one; scaled products do not depend on it
     output_bias: add a bias to what heads are mapped to where the model has biases
+    own_qkv_bias: add those of queries, keys and values where the model has no biases (Qwen 2: Yang et al. 2024, section
+        2.2.1)
     """
 
     name: Literal["softmax"] = tag("softmax")

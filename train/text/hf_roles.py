@@ -61,19 +61,23 @@ def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, 
     """The tokenizer of a folder with what the folder says of it; the tokens of its roles are special.
 
     model_fields: of config.json. A role is what tokenizer_config.json names, else the class of the tokenizer, else an
-    id of config.json. A folder without a configuration of its tokenizer has the usual names. Raises ValueError for a
-    fault in a file, and for facts that contradict each other.
+    id of config.json, of which tokenizer.json knows better what stands around a text. A folder without a configuration
+    of its tokenizer has the usual names. Raises ValueError for a fault in a file, and for facts that contradict each
+    other.
     """
     config = _config(folder)
     texts = _named(folder, config, tokenizer) | _kept(folder, config)
     defaults = DEFAULTS.get(_class(config, model_fields), {})
+    prefix, _, suffix = added_tokens(tokenizer, "a")
+    around = {"cls": prefix[:1], "sep": suffix[-1:]}
     for role in CONFIGURED:
         name = f"{role}_token"
         if name in texts:
             continue
         token = defaults.get(role)
         if token is None or tokenizer.token_to_id(token) is None:
-            token = _token_of_id(tokenizer, model_fields.get(f"{name}_id"))
+            number = model_fields.get(f"{name}_id")
+            token = _token_of_id(tokenizer, number if number is None else around.get(role) or number)
         if token is None and not config:
             token = next((usual for usual in ROLES.get(role, ()) if tokenizer.token_to_id(usual) is not None), None)
         if token is not None:

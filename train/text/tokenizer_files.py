@@ -19,6 +19,7 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 
 _CONFIG, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 _Id = Annotated[int, Range(0, 1 << 24)]
+_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 
@@ -74,6 +75,7 @@ class TokenizerFiles(NamedTuple):
 def read(folder: Path) -> TokenizerFiles:
     """Reads the files that exist. Raises ValueError where one is damaged or two contradict each other."""
     options, special_map, model = (_object(folder / name) for name in (_CONFIG, _MAP, "config.json"))
+    check_object(f"{folder / _CONFIG}: ", options, dict.fromkeys(_SWITCHES, bool | None))
     special = _special(folder, options, special_map)
     names = {token.content for token in special.values()}
     extra = [token for source in (options, special_map) for token in _extra(folder, source)]
