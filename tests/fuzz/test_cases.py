@@ -247,8 +247,8 @@ def test_flags_of_other_commands():
         command = ["--run=r", *([] if "prompt" in flag_text else ["--prompt=p"]), flag_text]
         name = flag_text.partition("=")[0]
         assert name in outcome(lambda command=command: flags.build(generation.GenerateOptions, flags.parse(command)))
-    argv = flags.parse(["--run=r", "--flag_text=\udcff"])
-    assert "--flag_text=" in outcome(lambda: flags.build(predict.PredictOptions, argv))
+    argv = flags.parse(["--run=r", "--text=\udcff"])
+    assert "--text=" in outcome(lambda: flags.build(predict.PredictOptions, argv))
     assert "names no file" in outcome(lambda: line_writer("/").__enter__())
 
 

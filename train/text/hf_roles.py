@@ -69,15 +69,15 @@ def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, 
     texts = _named(folder, config, tokenizer) | _kept(folder, config)
     defaults = DEFAULTS.get(_class(config, model_fields), {})
     prefix, _, suffix = added_tokens(tokenizer, "a")
-    around = {"cls": prefix[:1], "sep": suffix[-1:]}
+    frame = {"cls": prefix[:1], "sep": suffix[-1:]}
     for role in CONFIGURED:
         name = f"{role}_token"
         if name in texts:
             continue
         token = defaults.get(role)
         if token is None or tokenizer.token_to_id(token) is None:
-            number = model_fields.get(f"{name}_id")
-            token = _token_of_id(tokenizer, number if number is None else around.get(role) or number)
+            model_ids = model_fields.get(f"{name}_id")
+            token = _token_of_id(tokenizer, model_ids if model_ids is None else frame.get(role) or model_ids)
         if token is None and not config:
             token = next((usual for usual in ROLES.get(role, ()) if tokenizer.token_to_id(usual) is not None), None)
         if token is not None:
