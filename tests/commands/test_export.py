@@ -173,7 +173,7 @@ def test_bad_input(tmp_path):
         (export, ("--run=mean", "--to=x"), "by the first token: train with --model.head.pool=first"),
         (export, (f"--run={broken}", "--to=x"), "download it again"),
         (evaluate, (f"--run={broken}",), "download it again"),
-        (evaluate, (f"--run={bare}",), "has no tokenizer.json; make it once"),
+        (evaluate, (f"--run={bare}",), "it has neither tokenizer.json nor vocab.txt"),
         (generate, ("--run=mlm-hf", "--prompt=a"), "was trained for --task=mlm, which writes no text"),
         (main, ("--task=lm", "--init=mlm-hf", *FLAGS[:1]), "holds no decoder"),
     ):
