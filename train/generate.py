@@ -145,9 +145,7 @@ def _said(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _write(
-    options: GenerateOptions, writer, prompts: list[str], chats: list[list[dict[str, str]]] | None = None
-) -> str:
+def _write(options: GenerateOptions, writer, prompts: list[str], chats: list[Chat] | None = None) -> str:
     """Writes the completions of the prompts, or of conversations, to --to; returns the last one."""
     if options.chat:
         encoded = [writer.encode_chat(chat) for chat in chats or ([_said("user", prompt)] for prompt in prompts)]

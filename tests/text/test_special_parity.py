@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from train.text.hf_roles import DEFAULTS
+from train.text.default_tokens import BY_NAME
 from train.text.special import CONFIGURED
 
 transformers = pytest.importorskip("transformers")
@@ -22,5 +22,6 @@ CLASSES = {
 @pytest.mark.parametrize("name", CLASSES)
 def test_defaults_are_those_of_the_class(name):
     parameters = inspect.signature(getattr(transformers, f"{CLASSES[name]}Tokenizer").__init__).parameters
-    tokens = {role: parameters[f"{role}_token"].default for role in CONFIGURED if f"{role}_token" in parameters}
-    assert DEFAULTS[name] == {role: token for role, token in tokens.items() if token is not None}
+    fields = [f"{role}_token" for role in CONFIGURED if f"{role}_token" in parameters]
+    tokens = {field: parameters[field].default for field in fields}
+    assert BY_NAME[name] == {field: token for field, token in tokens.items() if token is not None}

@@ -208,8 +208,8 @@ class Pretrained:
         hidden_states = config.output_hidden_states if hidden_states is None else hidden_states
         return Record(bool(attentions), bool(hidden_states))
 
-    def _output(self, values: Results, return_dict: bool | None) -> Output | tuple:
-        output = Output(values)
+    def _output(self, values: Results, return_dict: bool | None, first: str = "") -> Output | tuple:
+        output = Output(values, first)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
     def _inputs(

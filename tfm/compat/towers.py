@@ -29,6 +29,7 @@ class TextTowerModel(Pretrained):
     """A tower of texts."""
 
     config_part = "text_config"
+    first_output = ""
 
     def __call__(
         self, input_ids, attention_mask=None, position_ids=None, params=None, dropout_rng=None, train=False,
@@ -38,11 +39,18 @@ class TextTowerModel(Pretrained):
         inputs = self._inputs(input_ids, attention_mask, None, position_ids)
         record = self._record(output_attentions, output_hidden_states)
         ends, key = text_ends(inputs.tokens, self.config), dropout_key(train, dropout_rng)
-        return self._output(run_texts(self._program, record, self._tree(params), inputs, ends, key), return_dict)
+        values = self._results(record, self._tree(params), inputs, ends, key)
+        return self._output(values, return_dict, self.first_output)
+
+    def _results(self, record: Record, params: PyTree, inputs: Inputs, ends: Array, key: Array | None) -> Results:
+        return run_texts(self._program, record, params, inputs, ends, key)
 
 
 class ProjectedTextTowerModel(TextTowerModel):
-    """A tower of texts, and the map of their vectors into the space that they share with images."""
+    """A tower of texts, and the map of their vectors into the space that they share with images: text_embeds [B,p], of
+    any length, stand before the states."""
+
+    first_output = "text_embeds"
 
     @classmethod
     def _own_fields(cls, fields: Fields) -> dict[str, Any]:
@@ -50,17 +58,8 @@ class ProjectedTextTowerModel(TextTowerModel):
         own = super()._own_fields(fields)
         return own | {name: own.get(name, fields[name]) for name in ("projection_dim",) if name in fields}
 
-    def __call__(
-        self, input_ids, attention_mask=None, position_ids=None, params=None, dropout_rng=None, train=False,
-        output_attentions=None, output_hidden_states=None, return_dict=None,
-    ):  # fmt: skip
-        """Rows of tokens [B,T] -> text_embeds [B,p], of any length, and states; params is a nested dict."""
-        inputs = self._inputs(input_ids, attention_mask, None, position_ids)
-        record = self._record(output_attentions, output_hidden_states)
-        ends, key = text_ends(inputs.tokens, self.config), dropout_key(train, dropout_rng)
-        values = run_projected_texts(self._program, record, self._tree(params), inputs, ends, key)
-        output = Output(values, first="text_embeds")
-        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+    def _results(self, record: Record, params: PyTree, inputs: Inputs, ends: Array, key: Array | None) -> Results:
+        return run_projected_texts(self._program, record, params, inputs, ends, key)
 
 
 class ImageTowerModel(Pretrained):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tfm.options.choices import check_type
 from tfm.options.json_text import read_object, read_text
 from train.files.strict_json import json_text
+from train.text import default_tokens
 from train.text.special import (
     CONFIGURED,
     ROLES,
@@ -28,34 +29,6 @@ TEMPLATE = "chat_template.jinja"
 # What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
 KEPT = ("chat_template", "padding_side", "truncation_side", "extra_special_tokens", "additional_special_tokens")
 
-# The tokens that a class of transformers has where tokenizer_config.json names none, as its constructor has them.
-_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_ROBERTA = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
-_GPT2 = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
-_T5 = {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
-_LLAMA = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
-_DEBERTA = {**_BERT, "bos": "[CLS]", "eos": "[SEP]"}
-_QWEN2 = dict.fromkeys(("unk", "eos", "pad"), "<|endoftext|>")
-DEFAULTS: Mapping[str, Mapping[str, str]] = (
-    dict.fromkeys(("bert", "distilbert", "electra", "mobilebert", "convbert", "roformer"), _BERT)
-    | dict.fromkeys(("roberta", "bart", "xlmroberta", "camembert", "mbart", "nllb", "longformer"), _ROBERTA)
-    | dict.fromkeys(("deberta", "debertav2"), _DEBERTA)
-    | dict.fromkeys(("llama", "mistral"), _LLAMA)
-    | dict.fromkeys(("t5", "mt5", "umt5", "marian"), _T5)
-    | dict.fromkeys(("qwen2", "qwen3"), _QWEN2)
-    | {
-        "albert": {**_DEBERTA, "unk": "<unk>", "pad": "<pad>"},
-        "mpnet": {**_ROBERTA, "unk": "[UNK]"},
-        "m2m100": {role: token for role, token in _ROBERTA.items() if role not in ("cls", "mask")},
-        "gpt2": _GPT2,
-        "gptneox": {**_GPT2, "pad": "<|padding|>"},
-        "openaigpt": {"unk": "<unk>"},
-        "clip": {**_QWEN2, "bos": "<|startoftext|>"},
-        "siglip": {**_T5, "pad": "</s>"},
-        "gemma": {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"},
-    }
-)
-
 
 def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, Any]) -> ConfiguredTokenizer:
     """The tokenizer of a folder with what the folder says of it; the tokens of its roles are special.
@@ -67,14 +40,14 @@ def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, 
     """
     config = _config(folder)
     texts = _named(folder, config, tokenizer) | _kept(folder, config)
-    defaults = DEFAULTS.get(_class(config, model_fields), {})
+    defaults = default_tokens.BY_NAME.get(_class(config, model_fields), {})
     prefix, _, suffix = added_tokens(tokenizer, "a")
     frame = {"cls": prefix[:1], "sep": suffix[-1:]}
     for role in CONFIGURED:
         name = f"{role}_token"
         if name in texts:
             continue
-        token = defaults.get(role)
+        token = defaults.get(name)
         if token is None or tokenizer.token_to_id(token) is None:
             model_ids = model_fields.get(f"{name}_id")
             token = _token_of_id(tokenizer, model_ids if model_ids is None else frame.get(role) or model_ids)
@@ -156,7 +129,7 @@ def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _class(config: Mapping[str, Any], model_fields: Mapping[str, Any]) -> str:
-    """The key of `DEFAULTS` of a tokenizer: the class that a file names, else that of the kind of model."""
+    """The key of `default_tokens.BY_NAME`: the class of the tokenizer that a file names, else that of the model."""
     names = (config.get("tokenizer_class"), model_fields.get("tokenizer_class"), model_fields.get("model_type"))
     name = next((name for name in names if isinstance(name, str)), "").lower()
     return name.removesuffix("fast").removesuffix("tokenizer").replace("_", "").replace("-", "")

@@ -1,6 +1,6 @@
 """The special tokens of a tokenizer, by role: what its configuration says of them, or their usual names without one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 if TYPE_CHECKING:
@@ -87,12 +87,17 @@ def special_tokens(tokenizer: AnyTokenizer) -> SpecialTokens:
         ids.setdefault("cls", ids.get("bos", -1))
         ids.setdefault("sep", ids.get("eos", -1))
     else:
-        vocab = tokenizer.get_vocab()
-        ids = {role: next((vocab[name] for name in names if name in vocab), -1) for role, names in ROLES.items()}
+        ids = {role: _first_id(tokenizer, names) for role, names in ROLES.items()}
     sep = ids["sep"] if ids["sep"] >= 0 else max(ids.get("pad", 0), 0)
     pad = ids["pad"] if ids.get("pad", -1) >= 0 else sep
     unk, cls = (ids[role] if ids.get(role, -1) >= 0 else pad for role in ("unk", "cls"))
     return SpecialTokens(pad, unk, cls, sep, ids.get("mask", -1))
+
+
+def _first_id(tokenizer: "Tokenizer", names: Iterable[str]) -> int:
+    """The id of the first of these tokens that a tokenizer has, else -1. The vocabulary is not copied for it."""
+    ids = map(tokenizer.token_to_id, names)
+    return next((index for index in ids if index is not None), -1)
 
 
 def target_tokenizer(tokenizer: AnyTokenizer) -> AnyTokenizer:

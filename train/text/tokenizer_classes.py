@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from train.text import tokenizer_files, vocabulary_files
+from train.text import default_tokens, tokenizer_files, vocabulary_files
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import guarded
 
@@ -44,31 +44,13 @@ class TokenizerClass(NamedTuple):
 
 
 _PAIRS = ("vocab.json", "merges.txt")
-_BRACKETS = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-}
-_ANGLES = {
-    "bos_token": "<s>",
-    "eos_token": "</s>",
-    "unk_token": "<unk>",
-    "sep_token": "</s>",
-    "pad_token": "<pad>",
-    "cls_token": "<s>",
-    "mask_token": "<mask>",
-}
-_END = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 _TYPED = ("{cls_token} $A {sep_token}", "{cls_token} $A {sep_token} $B:1 {sep_token}:1")
 _TWICE = ("{cls_token} $A {sep_token}", "{cls_token} $A {sep_token} {sep_token} $B {sep_token}")
 _FINAL = ("$A {eos_token}", "$A {eos_token} $B {eos_token}")
 _MASK = ("mask_token",)
 
-_BERT = TokenizerClass(("vocab.txt",), vocabulary_files.bert, _BRACKETS, _TYPED)
-_ROBERTA = TokenizerClass(_PAIRS, vocabulary_files.gpt2, _ANGLES, _TWICE, _MASK)
-_ALBERT = {**_BRACKETS, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk>", "pad_token": "<pad>"}
+_BERT = TokenizerClass(("vocab.txt",), vocabulary_files.bert, default_tokens.BERT, _TYPED)
+_ROBERTA = TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.ROBERTA, _TWICE, _MASK)
 _BOS_EOS = ("{bos_token} $A {eos_token}", "{bos_token} $A {eos_token} {eos_token} $B {eos_token}")
 
 
@@ -77,7 +59,7 @@ def _fairseq(template: tuple[str, str], *languages: str) -> TokenizerClass:
     build = vocabulary_files.sentencepiece(
         name, vocabulary_files.fairseq(*languages), splits_spaces=len(languages) < 50
     )
-    return TokenizerClass((name,), build, _ANGLES, template, _MASK)
+    return TokenizerClass((name,), build, default_tokens.ROBERTA, template, _MASK)
 
 
 CLASSES: Mapping[str, TokenizerClass] = {
@@ -87,49 +69,41 @@ CLASSES: Mapping[str, TokenizerClass] = {
         MobileBertTokenizer RealmTokenizer RetriBertTokenizer SqueezeBertTokenizer""".split(),
         _BERT,
     ),
-    "MPNetTokenizer": TokenizerClass(
-        ("vocab.txt",), vocabulary_files.bert, {**_ANGLES, "unk_token": "[UNK]"}, _TWICE, _MASK
-    ),
-    "GPT2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.gpt2, _END),
+    "MPNetTokenizer": TokenizerClass(("vocab.txt",), vocabulary_files.bert, default_tokens.MPNET, _TWICE, _MASK),
+    "GPT2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.GPT2),
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer", "LEDTokenizer", "LongformerTokenizer"), _ROBERTA),
-    "DebertaTokenizer": TokenizerClass(
-        _PAIRS, vocabulary_files.gpt2, {**_BRACKETS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, _TYPED, _MASK
-    ),
-    "Qwen2Tokenizer": TokenizerClass(
-        _PAIRS, vocabulary_files.qwen2, dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")
-    ),
+    "DebertaTokenizer": TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.DEBERTA, _TYPED, _MASK),
+    "Qwen2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2),
     "CLIPTokenizer": TokenizerClass(
         _PAIRS,
         vocabulary_files.clip,
-        {**_END, "bos_token": "<|startoftext|>", "pad_token": "<|endoftext|>"},
+        default_tokens.CLIP,
         _BOS_EOS,
     ),
-    "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, {"unk_token": "<unk>"}),
+    "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, default_tokens.OPENAI_GPT),
     "T5Tokenizer": TokenizerClass(
         ("spiece.model",),
         vocabulary_files.sentencepiece("spiece.model", vocabulary_files.t5),
-        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+        default_tokens.T5,
         _FINAL,
     ),
     **dict.fromkeys(
         ("AlbertTokenizer", "FNetTokenizer"),
-        TokenizerClass(("spiece.model",), vocabulary_files.albert, _ALBERT, _TYPED, _MASK),
+        TokenizerClass(("spiece.model",), vocabulary_files.albert, default_tokens.ALBERT, _TYPED, _MASK),
     ),
     "BigBirdTokenizer": TokenizerClass(
         ("spiece.model",),
         vocabulary_files.sentencepiece("spiece.model", vocabulary_files.as_they_are, splits_spaces=False),
-        {**_ALBERT, "bos_token": "<s>", "eos_token": "</s>"},
+        {**default_tokens.ALBERT, "bos_token": "<s>", "eos_token": "</s>"},
         _TYPED,
         _MASK,
     ),
-    "DebertaV2Tokenizer": TokenizerClass(
-        ("spm.model",), vocabulary_files.deberta_v2, {**_BRACKETS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, _TYPED
-    ),
+    "DebertaV2Tokenizer": TokenizerClass(("spm.model",), vocabulary_files.deberta_v2, default_tokens.DEBERTA, _TYPED),
     "XLMRobertaTokenizer": _fairseq(_TWICE),
     "CamembertTokenizer": TokenizerClass(
         ("sentencepiece.bpe.model",),
         vocabulary_files.sentencepiece("sentencepiece.bpe.model", vocabulary_files.camembert),
-        _ANGLES,
+        default_tokens.ROBERTA,
         _TWICE,
         _MASK,
     ),
@@ -142,14 +116,14 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "MarianTokenizer": TokenizerClass(
         ("vocab.json", "source.spm", "target.spm"),
         vocabulary_files.marian("source.spm"),
-        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+        default_tokens.T5,
         ("$A {eos_token}", "$A $B {eos_token}"),
         target=vocabulary_files.marian("target.spm"),
     ),
     "LlamaTokenizer": TokenizerClass(
         ("tokenizer.model",),
         vocabulary_files.llama,
-        {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+        default_tokens.LLAMA,
         adds_bos=True,
     ),
 }
