@@ -49,7 +49,8 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
 
     def kept(self, written: object) -> list[str]:
         """The files to read, where run.json names those `written`."""
-        return [name for name in self.files if name not in self.optional or name in str(written)]
+        names = written if isinstance(written, Mapping) else ()
+        return [name for name in self.files if name not in self.optional or name in names]
 
     def contents(self, processor: Processor) -> dict[str, str]:
         """The files to write, and what is in them."""
