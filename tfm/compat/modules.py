@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 
 from tfm.compat.forward import Inputs, Record
 from tfm.compat.outputs import Output
-from tfm.compat.predictions import Results
 from tfm.compat.pretrained import Pretrained
 from tfm.compat.towers import ImageTowerModel, TextTowerModel, run_images, run_texts, text_ends
 from tfm.params import PyTree
@@ -38,7 +37,7 @@ class FlaxCLIPVisionModule(linen.Module):
         params = _params(self, model, "vision_model")
         inputs = Inputs(jnp.asarray(pixel_values, jnp.float32))
         record, key = Record(output_attentions, output_hidden_states), _key(self, deterministic)
-        return _output(run_images(model._program, record, model._tree(params), inputs, key), return_dict)
+        return model._output(run_images(model._program, record, model._tree(params), inputs, key), return_dict)
 
 
 class FlaxCLIPTextModule(linen.Module):
@@ -62,7 +61,7 @@ class FlaxCLIPTextModule(linen.Module):
         inputs = model._inputs(input_ids, attention_mask, None, position_ids)
         record, key = Record(output_attentions, output_hidden_states), _key(self, deterministic)
         ends = text_ends(inputs.tokens, model.config)
-        return _output(run_texts(model._program, record, model._tree(params), inputs, ends, key), return_dict)
+        return model._output(run_texts(model._program, record, model._tree(params), inputs, ends, key), return_dict)
 
 
 MODULES = {module.__name__: module for module in (FlaxCLIPTextModule, FlaxCLIPVisionModule)}
@@ -93,8 +92,3 @@ def _new_params(rng: Array, shapes: PyTree) -> PyTree:
 
 def _key(module: linen.Module, deterministic: bool) -> Array | None:
     return None if deterministic else module.make_rng("dropout")
-
-
-def _output(values: Results, return_dict: bool) -> Output | tuple:
-    output = Output(values)
-    return output if return_dict else output.to_tuple()
