@@ -117,6 +117,11 @@ class FolderGeneration:
             return ""
         return "beam" if (beams or 1) > 1 else "sample" if draws else "greedy"
 
+    @property
+    def early_stopping(self) -> bool | str:
+        """When a beam ends, as `Beam` has it."""
+        return EARLY_STOPPING[self.values.get("early_stopping", False)]
+
     def check(self, strategy: str):
         """Raises ValueError for a field with an effect on such texts that is absent here."""
         refused = {**REFUSED, **(REFUSED_DRAWS if strategy == "sample" else {})}

@@ -93,8 +93,6 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
     early: bool | str = options.early_stopping
     if generation is None:
         return Choice(options, strategy or usual, [document_marks(folder.processor).last], None, vocab, early)
-    from tfm.hf.generation import EARLY_STOPPING
-
     with user_errors():
         named = strategy or generation.strategy
         chosen = named or "greedy"
@@ -113,7 +111,7 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
     except ValueError as error:
         raise UserError(f"{generation.source}: {error}") from error
     if "early_stopping" not in explicit:
-        early = EARLY_STOPPING[values.get("early_stopping", False)]
+        early = generation.early_stopping
     return Choice(options, chosen, generation.stop, generation, vocab, early)
 
 

@@ -24,6 +24,11 @@ def of_resumed(path: str | Path) -> SavedData:
 
 def of_init(run: Run) -> SavedData:
     """What a run on other data takes over from the folder of `--init`: the classes of its head, if that may be kept."""
+    return SavedData(open_folder(run.init).processor, head_of_init(run))
+
+
+def head_of_init(run: Run) -> dict[str, Any]:
+    """The classes of the head of `--init` under HEAD_CLASSES, if that may be kept. The tokenizer is not read for it."""
     folder = open_folder(run.init)
     keeps_head = run.init_head == "classes" and folder.values["task"] == run.task.name
-    return SavedData(folder.processor, {HEAD_CLASSES: folder.facts.get("classes")} if keeps_head else {})
+    return {HEAD_CLASSES: folder.facts.get("classes")} if keeps_head else {}

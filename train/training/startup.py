@@ -208,7 +208,7 @@ def _with_weights_of(run: Run, state: State, job: Job, corpus: Corpus, log: Log)
 
     A head of classes is taken where these are the classes of the data, in their order.
     """
-    facts = takeover.of_init(run).facts
+    facts = takeover.head_of_init(run)
     classes, of_head = corpus.facts().get("classes"), facts.get(HEAD_CLASSES)
     keeps_head = HEAD_CLASSES in facts and (not classes or classes == of_head)
     left = () if keeps_head else pretrained.heads_of_classes(job.specs)

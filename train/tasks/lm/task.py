@@ -180,10 +180,8 @@ def _rows(
 ) -> Text:
     """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
     pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
-    size, marks = (
-        sum(len(document.encode("utf-8", "surrogatepass")) for document in documents),
-        document_marks(tokenizer),
-    )
+    size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
+    marks = document_marks(tokenizer)
     first_tokens = len(documents) - 1 if marks.first != marks.last else 0  # no targets
     bytes_per_target = size / max(1, text.starts[-1] - first_tokens)
     if not (run.task.windows or (validation and stride)):

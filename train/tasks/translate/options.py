@@ -1,5 +1,6 @@
 """The options of translation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -7,6 +8,9 @@ from tfm.options.choices import check_fields, check_maximum, check_minimum, chec
 from train.settings.limits import MAX_BEAMS
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
+
+# --task.early-stopping, and what `tfm.Beam` calls it.
+EARLY_STOPPING: Mapping[str, bool | str] = {"yes": True, "no": False, "likely": "likely"}
 
 
 @dataclass(frozen=True)

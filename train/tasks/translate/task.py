@@ -42,7 +42,7 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.record import HfSource, Saved, Task
 from train.tasks.translate import translation
-from train.tasks.translate.options import Translate
+from train.tasks.translate.options import EARLY_STOPPING, Translate
 from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
 from train.tasks.translate.source import Pair, columns_of, load_pairs
@@ -232,7 +232,8 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
             f"{folder.path}: config.json: decoder_start_token_id={start} must be a token of the tokenizer, less than "
             f"{tokens}; correct it"
         )
-    early = {True: "yes", "never": "no"}.get(values.get("early_stopping", False), "likely")
+    ends = "likely" if generation is None else generation.early_stopping
+    early = next(name for name, value in EARLY_STOPPING.items() if value == ends)
     return {
         "task.start": folder.processor.id_to_token(start),
         "task.beams": values.get("num_beams", 1),

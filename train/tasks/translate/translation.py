@@ -18,7 +18,7 @@ from train.devices.cpu import core_count
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.schema import Run
-from train.tasks.translate.options import Translate
+from train.tasks.translate.options import EARLY_STOPPING, Translate
 from train.text import control_tokens, tokenize
 from train.text.special import generation_of, target_tokenizer
 from train.text.tokenize import SequenceTemplate
@@ -78,12 +78,11 @@ def translate(
 
 def _beam(task: Translate) -> tfm.Beam:
     """The beam search of a task."""
-    early: dict[str, bool | str] = {"yes": True, "no": False, "likely": "likely"}
     return tfm.Beam(
         task.beams,
         length_penalty=task.length_penalty,
         offset=task.length_offset,
-        early_stopping=early[task.early_stopping],
+        early_stopping=EARLY_STOPPING[task.early_stopping],
     )
 
 
