@@ -84,7 +84,7 @@ MEANINGLESS: Mapping[str, str] = {
 }
 
 # What `early_stopping` of transformers is called in `Beam`.
-EARLY_STOPPING: Mapping[object, bool | str] = {True: True, False: "likely", "never": False}
+EARLY_STOPPING: Mapping[bool | str, bool | str] = {True: True, False: "likely", "never": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,6 +210,11 @@ def read_generation(folder: Path, fields: Fields) -> FolderGeneration:
         if name in values:
             check_type(f"{source}: {name}", values[name], hint)
     return FolderGeneration(values, source, unknown)
+
+
+def early_stopping_field(ends: bool | str) -> bool | str:
+    """`early_stopping` of transformers for a `Beam` that ends so."""
+    return next(name for name, value in EARLY_STOPPING.items() if value == ends)
 
 
 def _list(tokens: int | Sequence[int] | None) -> list[int]:

@@ -150,9 +150,13 @@ class RunFolder:
     def save_hf(self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
+        from train.text import hf_roles
 
         tfm.to_hf(model, params, to, like=fields)
         self.save_processor(to)
+        if self.task.generates:
+            text = hf_roles.generation_text(self.processor, fields)
+            (to / hf_roles.GENERATION).write_text(text, encoding="utf-8")
         self.task.save_hf(self.config, to)
 
     def save_processor(self, to: Path):

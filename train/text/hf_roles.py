@@ -1,5 +1,6 @@
 """What a Hugging Face folder says of special tokens: tokenizer_config.json, special_tokens_map.json, config.json."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,15 @@ def save(tokenizer: AnyTokenizer) -> tuple[str, str]:
         return config, ""
     stop = list(dict.fromkeys((*generation.stop, document_marks(tokenizer).last)))
     return config, json_text({**generation.values, "eos_token_id": stop}, indent=2) + "\n"
+
+
+def generation_text(tokenizer: AnyTokenizer, fields: Mapping[str, Any]) -> str:
+    """generation_config.json of a written folder: the fields of its config.json, and over them what a run keeps."""
+    from tfm.hf.fields import OF_GENERATION  # with jax
+
+    kept = save(tokenizer)[1]
+    own = {name: value for name, value in fields.items() if name in OF_GENERATION or name == "pad_token_id"}
+    return json_text(own | (json.loads(kept) if kept else {}), indent=2) + "\n"
 
 
 def read_kept(tokenizer: "Tokenizer", config: Path) -> ConfiguredTokenizer:

@@ -66,17 +66,15 @@ class Plant:
             self.was_called[name] = True
             return wrong(*arguments, **options)
 
-        replacement = _replaced(original, field, planted) if field else planted
+        if field and dataclasses.is_dataclass(original):  # who has the record before sees the bug too
+            self._patch.setitem(vars(original), field, planted)
+            return
+
+        replacement = original._replace(**{field: planted}) if field else planted
         if isinstance(owner, dict):
             self._patch.setitem(owner, name, replacement)
         else:
             self._patch.setattr(owner, name, replacement)
-
-
-def _replaced(record, field, value):
-    """A record with another value of a field."""
-    changes = {field: value}
-    return dataclasses.replace(record, **changes) if dataclasses.is_dataclass(record) else record._replace(**changes)
 
 
 @pytest.fixture

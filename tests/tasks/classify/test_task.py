@@ -329,7 +329,7 @@ def test_init_from_a_classifier_with_other_classes(trained, tmp_path):
         "--steps=1",
         f"--out={tmp_path / 'a'}",
     )
-    assert "fresh" not in err, "two classes both: the output is taken too"
+    assert "what it lacks starts fresh: output; its head is of other classes: bad, good" in err
     write = [("a good film", "x"), ("a bad film", "y"), ("a fine film", "z")] * 20
     table(tmp_path / "three.tsv", write)
     flags = (

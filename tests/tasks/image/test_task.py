@@ -216,7 +216,7 @@ def test_a_folder_of_transformers_classifies(home):
     assert (home / "again/preprocessor_config.json").read_text() == processor_text(processor)
     (home / "vit/preprocessor_config.json").unlink()
     code, _, err = call(predict.main, "--run=vit", "--file=*.png")
-    assert (code, "vit has no preprocessor_config.json; take it from" in err) == (2, True), err
+    assert (code, "vit has no preprocessor_config.json, and no processor_config.json" in err) == (2, True), err
 
 
 @pytest.mark.slow

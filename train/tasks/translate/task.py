@@ -245,15 +245,21 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
 
 def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    from tfm.hf.generation import early_stopping_field
+
     special, template = tokenize.special_tokens(tokenizer), tokenize.sequence_template(tokenizer, run.task.start)
-    fields = {
+    fields: dict[str, Any] = {
         "bos_token_id": special.cls,
         "eos_token_id": special.sep,
         "decoder_start_token_id": template.decoder_start,
-        "forced_eos_token_id": template.suffix[-1],
         "num_beams": run.task.beams,
+        "early_stopping": early_stopping_field(EARLY_STOPPING[run.task.early_stopping]),
     }
-    return fields | ({"forced_bos_token_id": template.prefix[0]} if template.prefix else {})
+    if run.task.length_offset == 0:  # another has no counterpart in transformers
+        fields["length_penalty"] = run.task.length_penalty
+    if template.prefix and generation_of(tokenizer) is None:
+        fields["forced_bos_token_id"] = template.prefix[0]
+    return fields
 
 
 def hf_template(run: Run[Translate], tokenizer: Any) -> tuple[str, ...]:
