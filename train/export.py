@@ -26,11 +26,13 @@ from train.files.strict_json import json_text
 from train.runs.run_folder import open_folder
 from train.settings import flags
 
-USAGE = """usage: python -m train.export --run=DIR --to=FOLDER [--average=N] [--adapter | --merge]
+USAGE = """usage: python -m train.export --run=DIR --to=FOLDER [--average=N] [--adapter | --merge] [--certify]
                               [--format=huggingface|stablehlo|onnx] [--length=N]
+       python -m train.export --run=FOLDER --certify
 
 Writes config.json, model.safetensors and the tokenizer, reads them back, and says how much each layer differs. As
-stablehlo or onnx it writes a program for batches of any size, which jax or onnxruntime call without this project."""
+stablehlo or onnx it writes a program for batches of any size, which jax or onnxruntime call without this project.
+--certify compares what transformers makes of the folder: ids, scores, greedy texts, vectors, pixels."""
 
 CERTIFICATE = "certificate.json"
 
@@ -46,6 +48,7 @@ class ExportOptions:
     length: tokens of a row of a stablehlo or onnx program; none: those of a row in training
     adapter: only the low-rank updates and the head, as a folder that PEFT loads over the model of --init
     merge: a whole model, with its low-rank updates in its kernels (the default)
+    certify: also compare the folder with transformers, where that is installed; without `to`, the folder of `run`
     """
 
     run: str = ""
@@ -55,16 +58,19 @@ class ExportOptions:
     length: int | None = None
     adapter: bool = False
     merge: bool = False
+    certify: bool = False
 
     def __post_init__(self):
         if not self.run:
             raise ValueError("run=DIR must name the folder of a run")
-        if not self.to:
+        if not self.to and not self.certify:
             raise ValueError("to=FOLDER must name the folder to write")
         check_fields(self)
         check_minimum(self, average=1, length=1)
         if self.adapter and self.merge:
             raise ValueError("adapter and --merge are two forms of a model; choose one")
+        if self.certify and (self.adapter or self.format != "huggingface"):
+            raise ValueError("certify is for a whole model in the format huggingface; leave it out")
         if self.adapter and self.format != "huggingface":
             raise ValueError(f"format={self.format} is for whole models; leave --adapter out")
         if self.length is not None and self.format == "huggingface":
@@ -80,6 +86,9 @@ def export(argv):
     """Loads a model, writes the folder, and compares."""
     options = flags.options(ExportOptions, USAGE, argv)
     if options is None:
+        return
+    if not options.to:
+        _certify(options.run)
         return
     target = Path(options.to)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -97,6 +106,8 @@ def export(argv):
     shutil.rmtree(part, ignore_errors=True)
     try:
         differences = _writer(options, folder)(folder, params, part)
+        if options.certify:
+            differences |= _of_transformers(part, log)
         (part / CERTIFICATE).write_text(json_text(differences, indent=1) + "\n")
         if target.exists():
             target.rmdir()
@@ -106,6 +117,29 @@ def export(argv):
     log.table("largest difference after reading it back", {name: f"{value:.1e}" for name, value in differences.items()})
     log.info(f"saved in {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     print(json_text(differences))
+
+
+def _certify(run: str):
+    """Compares a folder of transformers with what transformers makes of it. Raises UserError for a run folder."""
+    from train.runs.hf_folder import is_hf_folder
+    from train.screens.console import Log
+
+    if not is_hf_folder(run):
+        raise UserError(
+            f"--certify without --to compares a folder that transformers loads, and --run={run} is none; "
+            "add --to=FOLDER, the folder to write"
+        )
+    log = Log()
+    differences = _of_transformers(Path(run), log)
+    log.table("largest difference", {name: f"{value:.1e}" for name, value in differences.items()})
+    print(json_text(differences))
+
+
+def _of_transformers(folder: Path, log) -> dict[str, float]:
+    """The differences of a folder from what transformers makes of it."""
+    from train.serving.reference import reference_differences
+
+    return {f"transformers: {name}": value for name, value in reference_differences(folder, log).items()}
 
 
 def _writer(options: ExportOptions, folder) -> Callable[[Any, Any, Path], dict[str, float]]:
@@ -149,7 +183,8 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     read_model, read_params = tfm.from_hf(to)
     layers = _token_differences(folder, to, read_model) | written_files.file_differences(folder, to)
     layers |= parity.layer_differences(hf_model, hf_params, read_model, read_params)
-    return layers | parity.output_difference(model, updated, read_model, read_params)
+    layers |= parity.output_difference(model, updated, read_model, read_params)
+    return layers | _greedy_difference(folder, params, to, read_params)
 
 
 def _token_differences(folder, to: Path, model) -> dict[str, float]:
@@ -167,6 +202,16 @@ def _token_differences(folder, to: Path, model) -> dict[str, float]:
             "in the written folder; please report this tokenizer"
         )
     return {"token ids": 0.0}
+
+
+def _greedy_difference(folder, params, to: Path, read_params) -> dict[str, float]:
+    """How many greedy texts differ in the written folder: none, or UserError. {} where none are written."""
+    if folder.task.generates not in ("continuation", "translation"):
+        return {}
+    from train.generation.greedy_texts import text_difference
+    from train.runs.hf_folder import HfFolder
+
+    return {"greedy texts": text_difference(folder, params, HfFolder(to), read_params)}
 
 
 def _write_adapter(folder, params, to: Path) -> dict[str, float]:

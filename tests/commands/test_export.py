@@ -213,3 +213,28 @@ def test_transformers_loads_what_is_written(home):
     assert tokenizer.decode(written[0], skip_special_tokens=True).strip() == expected.strip()
 
     assert transformers.AutoModelForMaskedLM.from_pretrained("mlm-hf").config.model_type == "bert"
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    ("name", "compared"),
+    [("mlm", "output"), ("lm", "greedy texts"), ("classify", "output"), ("translate", "greedy texts")],
+)
+def test_what_is_written_is_the_same_in_transformers(name, compared):
+    code, out, err = call(export, f"--run={name}-hf", "--certify")
+    assert code == 0, err
+    differences = json.loads(out)
+    assert {"transformers: token ids", f"transformers: {compared}"} <= set(differences)
+    assert max(differences.values()) < 1e-4
+
+
+@pytest.mark.parity
+def test_a_difference_from_transformers_is_an_error(monkeypatch, tmp_path):
+    from train.serving import reference
+
+    code, _, err = call(export, "--run=lm", "--certify")
+    assert (code, "--run=lm is none; add --to=FOLDER" in err) == (2, True), err
+    monkeypatch.setattr(reference, "greedy_texts", lambda folder, params: ["a"] * 3)
+    code, _, err = call(export, "--run=lm", f"--to={tmp_path / 'written'}", "--certify")
+    assert (code, "3 of 3 greedy texts are not those of transformers" in err) == (2, True), err
+    assert not list(tmp_path.iterdir())

@@ -27,7 +27,7 @@ def output_difference(
     config: tfm.Config, params: PyTree, read_config: tfm.Config, read_params: PyTree
 ) -> dict[str, float]:
     """The largest difference between the outputs of two models."""
-    x, read_x = (_predicted(*model) for model in ((config, params), (read_config, read_params)))
+    x, read_x = (predicted(*model) for model in ((config, params), (read_config, read_params)))
     return {"output": largest_difference("output", x, read_x)}
 
 
@@ -105,17 +105,19 @@ def _stack_states(model: tfm.Encoder, config: tfm.Config, causal: bool, memory: 
     return run(model, memory)
 
 
-def _predicted(config: tfm.Config, params: PyTree) -> jax.Array:
-    """What the whole model predicts, without tokens that it never does."""
-    output = _output(config, params)
+def predicted(config: tfm.Config, params: PyTree, inputs: jax.Array | None = None) -> jax.Array:
+    """What the whole model predicts of `inputs`, by default random ones, without tokens that it never does.
+
+    The towers of texts and images read random ones alone.
+    """
+    output = _output(config, params, _inputs(config, seed=1) if inputs is None else inputs)
     return output[..., : config.outputs] if config.sizes.get("V") == output.shape[-1] else output
 
 
-def _output(config: tfm.Config, params: PyTree) -> jax.Array:
+def _output(config: tfm.Config, params: PyTree, inputs: jax.Array) -> jax.Array:
     """What the whole model predicts."""
     if isinstance(params, tfm.Towers):
         return jax.jit(_tower_vectors, static_argnums=0)(config, params)
-    inputs = _inputs(config, seed=1)
     if isinstance(params, tfm.MaskedLM):
         hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
         return tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)

@@ -19,27 +19,31 @@ def file_differences(folder: Any, to: Path) -> dict[str, float]:
     """
     written = HfFolder(to)
     differences: dict[str, float] = {}
-    images = _image_processor(folder.processor)
+    images = image_processor(folder.processor)
     if images is not None:
-        pixels = (_pixels(processor) for processor in (images, _image_processor(written.processor)))
+        pixels = (random_pixels(processor) for processor in (images, image_processor(written.processor)))
         differences["pixels"] = parity.largest_difference("pixels", *pixels)
     if written.has_modules:
         differences["vectors"] = _vector_difference(folder, written)
     return differences
 
 
-def _image_processor(processor: Any) -> Any:
+def image_processor(processor: Any) -> Any:
     """What turns pictures into pixels, of a processor; None where there are no pictures."""
     return processor if hasattr(processor, "prepare") else getattr(processor, "images", None)
 
 
-def _pixels(processor: Any) -> jnp.ndarray:
-    """What a processor makes of a random picture of 48 x 67 pixels."""
+def random_picture(channels: int) -> Any:
+    """A `PIL.Image` of 48 x 67 pixels."""
     from PIL import Image
 
     values = np.random.default_rng(0).integers(0, 256, (48, 67, 3)).astype(np.uint8)
-    picture = Image.fromarray(values).convert("L" if processor.channels == 1 else "RGB")
-    return jnp.asarray(processor.normalize(processor.prepare(picture)), jnp.float32)
+    return Image.fromarray(values).convert("L" if channels == 1 else "RGB")
+
+
+def random_pixels(processor: Any) -> jnp.ndarray:
+    """What a processor makes of a random picture: float32 [height, width, channels]."""
+    return jnp.asarray(processor.normalize(processor.prepare(random_picture(processor.channels))), jnp.float32)
 
 
 def _vector_difference(folder: Any, written: HfFolder) -> float:
