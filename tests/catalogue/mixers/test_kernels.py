@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-import contracts
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -21,7 +21,7 @@ def mixed(name, x, causal):
     """x [B,T,D] through the mixer of a row alone."""
     config = VARIANTS[name].config
     options, mixer = config.mixer, tfm.mixer_of(config.mixer)
-    params = contracts.parameters(mixer.specs(options, config))
+    params = random_params(mixer.specs(options, config))
     positions = jnp.broadcast_to(jnp.arange(x.shape[1])[None], x.shape[:2])
     prepared = mixer.prepare(tfm.LayerCall(options, config), tfm.AttentionContext(positions, causal=causal))
     call = tfm.LayerCall(options, config, params, prepared, None)
@@ -70,7 +70,7 @@ import os
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
 import jax
-from tfm.mixers.kernels.performer import orthogonal_features
+from tfm.catalogue.mixers.kernels.performer import orthogonal_features
 
 jax.config.update("jax_num_cpu_devices", 2)
 mesh = jax.make_mesh((2,), ("data",))

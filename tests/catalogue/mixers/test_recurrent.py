@@ -26,7 +26,8 @@ def mixer_and_params(tag, **values):
 
 
 def test_hidden_matrices_are_orthogonal_and_lstms_remember_at_first():
-    _, _, params = mixer_and_params("lstm", size=5)
+    mixer, config, _ = mixer_and_params("lstm", size=5)
+    params = tfm.init(mixer.specs(config.mixer, config), jax.random.key(0))
     for gate in range(4):
         matrix = params.hidden[0, :, gate]
         np.testing.assert_allclose(matrix @ matrix.T, np.eye(5), atol=1e-5)

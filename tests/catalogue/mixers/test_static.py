@@ -64,7 +64,9 @@ def test_factorized_tables_are_small():
 def test_a_gmlp_starts_as_a_feed_forward_layer():
     """Its gate is 1 up to a thousandth, so that no token knows another."""
     x = states()
-    y, _, params = forward({"mixer": "gmlp"}, x)
+    config = tfm.override(CONFIG, {"mixer": "gmlp"})
+    start = tfm.init(tfm.mixer_of(config.mixer).specs(config.mixer, config), jax.random.key(0))
+    y, _, params = forward({"mixer": "gmlp"}, x, start)
     hidden = jax.nn.gelu(x @ params.value.kernel + params.value.bias[None, None], approximate=False)
     expected = hidden @ params.output.kernel + params.output.bias[None, None]
     np.testing.assert_allclose(y, expected, atol=2e-3 * np.abs(expected).max())

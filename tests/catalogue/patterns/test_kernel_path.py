@@ -12,7 +12,6 @@ import pytest
 from catalogue.patterns.test_patterns import CONFIG, LENGTH, OPTIONS, mask_of, slow_but
 from flax import struct
 from oracles.patterns import rule_of, table
-from random_params import random_params
 from variants import VARIANTS
 
 import tfm
@@ -126,7 +125,7 @@ def test_keys_of_blocks():
     rng, count = np.random.default_rng(1), LENGTH // options.block
     x = jnp.asarray(rng.normal(size=(2, LENGTH, config.width)), jnp.float32)
     matrices = jnp.asarray(rng.normal(size=(2, config.width, 2, 4)) / 4, jnp.float32)
-    params = random_params(pattern_of(options).specs(options, config))
+    params = tfm.init(pattern_of(options).specs(options, config), jax.random.key(0))
     project = lambda x: tuple(jnp.einsum("BTD,DKH->BTKH", x, matrix) for matrix in matrices)
     mask = pattern_of(options).mask(options, config, False)
 
