@@ -213,9 +213,9 @@ BAD = {
     },
     "config.json has hidden_act='mish'; of bert, supported are gelu, gelu_new": {"hidden_act": "mish"},
     "of shape (2, 24) instead of (7, 24)": {"type_vocab_size": 7},
-    "lacks bert.encoder.layer.3": {"num_hidden_layers": 5},
-    "heads=5 must divide width=24": {"num_attention_heads": 5},
-    "config.json and the weights are not of the same model": {"vocab_size": 99},
+    "config.json promises them (num_hidden_layers=5, where 3 fits)": {"num_hidden_layers": 5},
+    "num_attention_heads=5 must divide hidden_size=24": {"num_attention_heads": 5},
+    "config.json and the weights are not of the same model (vocab_size=99, where 103 fits)": {"vocab_size": 99},
 }
 
 

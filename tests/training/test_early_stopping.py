@@ -60,3 +60,12 @@ def test_it_counts_anew_from_what_is_kept(kept):
     assert not stopping.should_stop
     assert stopping.state["step"] == (kept and 3)
     assert stopping.update(5, {"loss": 0.4}), "worse than what was lost"
+
+
+def test_patience_that_cannot_run_out_is_said():
+    said = []
+    EarlyStopping(DIRECTIONS, Eval(patience=2)).say_unused(100, 300, said.append)
+    EarlyStopping(DIRECTIONS, Eval(patience=None)).say_unused(100, 50, said.append)
+    assert not said
+    EarlyStopping(DIRECTIONS, Eval(patience=2)).say_unused(100, 299, said.append)
+    assert "--eval.patience=2 cannot end a run of 299 steps with an evaluation every 100" in said[0]

@@ -1,6 +1,7 @@
 """What a family of models is: its fields of config.json, its tensors and its architectures, by their names here."""
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -152,6 +153,7 @@ class Family:
     aliases: other names of fields of config.json, and the first names
     unused: a pattern of the names of tensors that are copies or constants
     copies: tensors that hold the same parameter as another, by the name of the latter
+    spellings: how names of tensors begin by the values of a field of config.json, the default first
     ignored: fields of config.json that change nothing here
     nested: fields of config.json that are objects with fields of their own, which are called OBJECT.FIELD here
     types: of fields of config.json that `read` reads, where they are others than in `fields.TYPES`
@@ -172,6 +174,7 @@ class Family:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
     copies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    spellings: Mapping[str, Mapping[bool, str]] = dataclasses.field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     nested: tuple[str, ...] = ()
     types: Mapping[str, Hint] = dataclasses.field(default_factory=dict)
@@ -218,10 +221,9 @@ class Family:
             raise ValueError(f"config.json: {self._renamed(str(error))}") from error
 
     def _renamed(self, message: str) -> str:
-        """An error about a field of `Config`, with its name in config.json."""
-        name, equals, rest = message.partition("=")
-        hf_name = next((hf_name for hf_name, field in self.fields.items() if field.name == name), name)
-        return f"{hf_name}{equals}{rest}"
+        """An error about fields of `Config`, with their names in config.json."""
+        names = {field.name: hf_name for hf_name, field in self.fields.items()}
+        return re.sub(r"\b[\w.]+(?==)", lambda match: names.get(match[0], match[0]), message)
 
     def _checked(self, fields: Fields) -> Fields:
         """The fields with the types that they are declared with.

@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import re
 import shutil
 import warnings
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from tfm.hf.flax_layout import Msgpack
 from tfm.hf.gguf_file import gguf_fields, gguf_weights
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
+from tfm.hf.promised import Promise, abbreviate, check
 from tfm.hf.quantized import dequantized
 from tfm.hf.tensors import Tensors, Weights, gguf_file, write_folder
 from tfm.options.json_text import read_object
@@ -91,7 +91,7 @@ def open_folder(
     config, model_leaves = _tied(config, head, hf_family, tensors, folder, is_fixed=bool(reinitialize))
     specs = head.specs(config)
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
-    _check(model_leaves, reinitialized, tensors, hf_family, folder)
+    check(model_leaves, reinitialized, tensors, Promise(fields, hf_family, head), folder)
     return Opened(fields, hf_family, head, config, specs, model_leaves, tensors, reinitialized)
 
 
@@ -172,48 +172,10 @@ def _reinitialized(
                 resized[name] = f"{name} of shape {tensors.like(name).shape} instead of {leaf.shape}"
     for names, reason in ((missing.values(), "has no such {}"), (resized.values(), "has {}; the shapes did not match")):
         if names:
-            message = f"{folder} {reason.format(_abbreviate(names))}: they start anew"
+            message = f"{folder} {reason.format(abbreviate(names))}: they start anew"
             warnings.warn(f"{message}, so train the model before you rely on it", stacklevel=4)
     absent = missing.keys() | resized.keys()
     return frozenset(leaf.path for leaf in model_leaves if not absent.isdisjoint(leaf.names))
-
-
-def _check(
-    model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family, folder: Path
-) -> None:
-    """Raises ValueError where a tensor is missing or has another shape; warns where one is left over."""
-    shapes = {name: leaf.shape for leaf in model_leaves for name in leaf.names if leaf.path not in reinitialized}
-    missing, mismatched = [], []
-    for name, shape in shapes.items():
-        if name not in tensors:
-            missing.append(name)
-        elif tensors.like(name).shape != shape:
-            mismatched.append(f"{name} of shape {tensors.like(name).shape} instead of {shape}")
-        elif tensors.like(name).dtype.kind in "iub":
-            fault = f"{folder} has {name} as {tensors.like(name).dtype}"
-            raise ValueError(
-                f"{fault}, which are no weights without the scales of a quantization_config; "
-                "give the model before it was quantized"
-            )
-    if missing:
-        raise ValueError(
-            f"{folder} lacks {_abbreviate(missing)}; "
-            "config.json promises them, so download the folder again or correct it"
-        )
-    if mismatched:
-        raise ValueError(
-            f"{folder} has {_abbreviate(mismatched)}; config.json and the weights are not of the same model"
-        )
-    used = {name for leaf in model_leaves for name in leaf.names}
-    unused = [name for name in tensors if name not in used and not re.search(hf_family.unused, name)]
-    if unused:
-        warnings.warn(f"{folder} also has {_abbreviate(unused)}, which this model does not use", stacklevel=4)
-
-
-def _abbreviate(names: Iterable[str]) -> str:
-    """The first few of some names, and how many more there are."""
-    names = list(names)
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> PyTree:

@@ -117,5 +117,9 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
 
 def describe(choice: Choice) -> str:
     """What comes from the folder, in a line."""
+    generation = choice.generation
+    if generation is None:
+        return ""
+    unknown = f"; it has {', '.join(generation.unknown)}, which change nothing here" if generation.unknown else ""
     ending = "" if choice.stop else "; no token ends a text"
-    return f"strategy {choice.strategy}; from {choice.generation}{ending}" if choice.generation else ""
+    return f"strategy {choice.strategy}; from {generation}{unknown}{ending}"

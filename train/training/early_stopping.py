@@ -64,6 +64,14 @@ class EarlyStopping:
         """Whether patience has run out."""
         return self.patience is not None and self.patience <= self.state["stale"]
 
+    def say_unused(self, every: int, steps: int, log: Callable[[str], None]):
+        """Says where a run has too few evaluations for patience to run out: the best one, and as many as it counts."""
+        if self.patience is not None and every * (self.patience + 1) > steps:
+            log(
+                f"--eval.patience={self.patience} cannot end a run of {steps:,} steps with an evaluation every {every:,}: "
+                "lower --eval.every"
+            )
+
     @property
     def message(self) -> str:
         """The log line when patience has run out."""

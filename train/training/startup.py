@@ -134,6 +134,7 @@ def first_state(job: Job, corpus: Corpus, folder: Path, log: Log) -> tuple[State
     run = job.run
     distributed.broadcast_from_main(lambda: _check_space(job, folder))
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, run.eval, job.task.measured(corpus)))
+    progress.stopping.say_unused(run.eval.every, run.steps, log.info)
     state = job.new_state()
     if run.resume:
         return resumption.resume(job, state, progress, folder, log.info)

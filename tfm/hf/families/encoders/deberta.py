@@ -114,7 +114,6 @@ DEBERTA = Family(
         "encoder.layers.position.key": f"{ATTENTION}.pos_key_proj",
     },
     heads={
-        # With legacy=false the same head has other names.
         "DebertaV2ForMaskedLM": HfHead(
             "mlm",
             {
@@ -136,4 +135,5 @@ DEBERTA = Family(
     unused=r"position_ids$|embeddings\.position_embeddings\.|encoder\.LayerNorm\."
     r"|^cls\.|^pooler\.|^(lm|mask)_predictions\.",
     copies=bert.copies("deberta"),
+    spellings={"legacy": {True: "cls.predictions.", False: "lm_predictions."}},
 )

@@ -1,0 +1,106 @@
+"""Whether the tensors of a folder are those that its config.json promises; if not, which field is wrong."""
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tfm.hf.family import Family, HfHead
+from tfm.hf.fields import Fields, flat_fields
+from tfm.hf.parameters import Leaf, leaves
+from tfm.hf.tensors import Weights
+from tfm.hf.ties import renamed
+
+Shape = tuple[int, ...]
+
+
+class Promise(NamedTuple):
+    """What config.json says of the tensors."""
+
+    fields: Fields
+    family: Family
+    head: HfHead
+
+
+def check(
+    model_leaves: Sequence[Leaf], reinitialized: frozenset[str], tensors: Weights, promise: Promise, folder: Path
+) -> None:
+    """Raises ValueError where a tensor is missing or has another shape; warns where one is left over."""
+    shapes = {name: leaf.shape for leaf in model_leaves for name in leaf.names if leaf.path not in reinitialized}
+    missing = [name for name in shapes if name not in tensors]
+    mismatched = [name for name, shape in shapes.items() if name in tensors and tensors.like(name).shape != shape]
+    for name in shapes.keys() - {*missing, *mismatched}:
+        if tensors.like(name).dtype.kind in "iub":
+            fault = f"{folder} has {name} as {tensors.like(name).dtype}"
+            raise ValueError(
+                f"{fault}, which are no weights without the scales of a quantization_config; "
+                "give the model before it was quantized"
+            )
+    if missing:
+        fields = suspects(missing[0], promise, tensors)
+        raise ValueError(
+            f"{folder} lacks {abbreviate(missing)}; config.json promises them{fields}, so download the folder again "
+            "or correct it"
+        )
+    if mismatched:
+        faults = [f"{name} of shape {tensors.like(name).shape} instead of {shapes[name]}" for name in mismatched]
+        fields = suspects(mismatched[0], promise, tensors)
+        raise ValueError(
+            f"{folder} has {abbreviate(faults)}; config.json and the weights are not of the same model{fields}"
+        )
+    used = {name for leaf in model_leaves for name in leaf.names}
+    _say_spellings(used, promise, folder)
+    unused = [name for name in tensors if name not in used and not re.search(promise.family.unused, name)]
+    if unused:
+        warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use", stacklevel=4)
+
+
+def _say_spellings(used: Iterable[str], promise: Promise, folder: Path) -> None:
+    """Warns where tensors have the names of another value of a field than config.json says."""
+    for field, beginnings in promise.family.spellings.items():
+        stated = promise.fields.get(field)
+        stated = next(iter(beginnings)) if stated is None else stated
+        for value, beginning in beginnings.items():
+            if value != stated and any(name.startswith(beginning) for name in used):
+                warnings.warn(
+                    f"{folder} has {beginning}*, the names of {field}={value}, and config.json says {field}={stated}; "
+                    "they are read, where transformers starts them anew",
+                    stacklevel=5,
+                )
+
+
+def abbreviate(names: Iterable[str]) -> str:
+    """The first few of some names, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def suspects(name: str, promise: Promise, tensors: Weights) -> str:
+    """The fields that alone explain why a tensor is missing or has another shape, with a value that fits; "" for none.
+
+    A number is tried with the sizes of the tensor, or with the layer in the name of a missing one.
+    """
+    shape = tensors.like(name).shape if name in tensors else None
+    numbers = shape or [int(digits) for digits in re.findall(r"\b\d+\b", name)]
+    family, flat = promise.family, flat_fields(promise.fields, promise.family.nested)
+    fits: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for field in sorted({*family.fields, *family.read(flat)[1]}):
+            stated = flat.get(field, family.fields[field].default if field in family.fields else None)
+            for value in [not stated] if isinstance(stated, bool) else dict.fromkeys(numbers):
+                shapes = _shapes(promise._replace(fields=flat | {field: value}), tensors)
+                if value != stated and shapes is not None and shapes.get(name) == shape:
+                    fits.append(f"{field}={flat[field] if field in flat else 'absent'}, where {value} fits")
+    return f" ({' or '.join(fits)})" if fits else ""
+
+
+def _shapes(promise: Promise, tensors: Weights) -> dict[str, Shape] | None:
+    """The tensors of a model by the names of a folder; None where there is no such model."""
+    try:
+        config = promise.family.config(promise.fields, promise.head)
+        model_leaves = leaves(promise.head.specs(config), promise.family.table(config, promise.head))
+    except (ValueError, TypeError, ArithmeticError):
+        return None
+    return {name: leaf.shape for leaf in renamed(model_leaves, promise.family, tensors) for name in leaf.names}
