@@ -20,7 +20,7 @@ from tfm.hf.flax_layout import Msgpack
 from tfm.hf.gguf_file import gguf_fields, gguf_weights
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
-from tfm.hf.promised import Promise, abbreviate, check
+from tfm.hf.promised import Promise, abbreviate, check, in_head
 from tfm.hf.quantized import dequantized
 from tfm.hf.tensors import Tensors, Weights, gguf_file, write_folder
 from tfm.options.json_text import read_object
@@ -163,8 +163,7 @@ def _reinitialized(
     missing: dict[str, str] = {}
     resized: dict[str, str] = {}
     for leaf in model_leaves:
-        in_head = not leaf.path.startswith(("encoder.", "decoder.", "text.", "image."))
-        may_lack = "missing" in reinitialize or ("missing head" in reinitialize and in_head)
+        may_lack = "missing" in reinitialize or ("missing head" in reinitialize and in_head(leaf))
         for name in leaf.names:
             if name not in tensors and may_lack:
                 missing[name] = name

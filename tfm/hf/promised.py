@@ -22,6 +22,11 @@ class Promise(NamedTuple):
     family: Family
     head: HfHead
 
+    @property
+    def architecture(self) -> str:
+        """The name of the head."""
+        return self.family.architecture(self.fields)
+
 
 def check(
     model_leaves: Sequence[Leaf], reinitialized: frozenset[str], tensors: Weights, promise: Promise, folder: Path
@@ -38,10 +43,12 @@ def check(
                 "give the model before it was quantized"
             )
     if missing:
-        fields = suspects(missing[0], promise, tensors)
+        fault = f"{folder} lacks {abbreviate(missing)}"
+        if all(in_head(leaf) for leaf in model_leaves if not {*missing}.isdisjoint(leaf.names)):
+            raise ValueError(f"{fault}, the head of {promise.architecture}; {_remedy_of_head(promise, folder)}")
         raise ValueError(
-            f"{folder} lacks {abbreviate(missing)}; config.json promises them{fields}, so download the folder again "
-            "or correct it"
+            f"{fault}; config.json promises them{suspects(missing[0], promise, tensors)}, "
+            "so download the folder again or correct it"
         )
     if mismatched:
         faults = [f"{name} of shape {tensors.like(name).shape} instead of {shapes[name]}" for name in mismatched]
@@ -54,6 +61,18 @@ def check(
     unused = [name for name in tensors if name not in used and not re.search(promise.family.unused, name)]
     if unused:
         warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use", stacklevel=4)
+
+
+def in_head(leaf: Leaf) -> bool:
+    """Whether a parameter is of a head, and of no encoder or decoder."""
+    return not leaf.path.startswith(("encoder.", "decoder.", "text.", "image."))
+
+
+def _remedy_of_head(promise: Promise, folder: Path) -> str:
+    """What to do about a head that a folder lacks."""
+    bare = next((name for name, head in promise.family.heads.items() if head.kind == "model"), None)
+    body = f", or say architectures=[{bare}] in config.json to read the model without it" if bare else ""
+    return f"train a new one with --init={folder}{body}"
 
 
 def _say_spellings(used: Iterable[str], promise: Promise, folder: Path) -> None:
@@ -92,7 +111,7 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
             for value in [not stated] if isinstance(stated, bool) else dict.fromkeys(numbers):
                 shapes = _shapes(promise._replace(fields=flat | {field: value}), tensors)
                 if value != stated and shapes is not None and shapes.get(name) == shape:
-                    fits.append(f"{field}={flat[field] if field in flat else 'absent'}, where {value} fits")
+                    fits.append(f"{field}={flat.get(field, 'absent')}, where {value} fits")
     return f" ({' or '.join(fits)})" if fits else ""
 
 

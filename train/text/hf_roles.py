@@ -160,7 +160,7 @@ def _add_special(tokenizer: "Tokenizer", config: Mapping[str, Any], texts: Mappi
     for role in CONFIGURED:
         name, token = f"{role}_token", config.get(f"{role}_token")
         text = texts.get(name)
-        if text is None or text in added or role == "unk":
+        if text is None or text in added:
             continue
         flags = token if isinstance(token, dict) else {}
         strips = {flag: bool(flags.get(flag, False)) for flag in ("lstrip", "rstrip", "single_word")}

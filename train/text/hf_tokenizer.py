@@ -1,5 +1,6 @@
 """Tokenizers of Hugging Face folders: tokenizer.json and tokenizer_config.json."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -68,7 +69,8 @@ def _read_target(folder: Path) -> "Tokenizer | None":
 
 
 def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
-    """Raises ValueError where tokenizer_config.json contradicts tokenizer.json on how texts are prepared."""
+    """Raises ValueError where tokenizer_config.json contradicts tokenizer.json on how texts are prepared; warns where
+    its class does."""
     from tokenizers import normalizers, pre_tokenizers
 
     prepared: dict[str, bool] = {}
@@ -84,6 +86,11 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
             raise ValueError(
                 f"{name} is {stated} in tokenizer_config.json and {actual} in tokenizer.json; make them equal"
             )
+
+    if difference := tokenizer_classes.contradiction(tokenizer, files):
+        warnings.warn(
+            f"{files.folder}: tokenizer_class={files.class_name} {difference}; tokenizer.json is followed", stacklevel=2
+        )
 
 
 def target_text(tokenizer: AnyTokenizer) -> str:

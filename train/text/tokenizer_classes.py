@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from train.text import default_tokens, tokenizer_files, vocabulary_files
+from train.text.special import added_tokens
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import guarded
 
@@ -41,6 +42,13 @@ class TokenizerClass(NamedTuple):
     spaced: tuple[str, ...] = ()
     adds_bos: bool = False
     target: "Build | None" = None
+
+    @property
+    def model(self) -> str:
+        """The kind of its vocabulary, as the tokenizers library calls it."""
+        if self.files == ("vocab.txt",):
+            return "WordPiece"
+        return "BPE" if self.files in (_PAIRS, ("tokenizer.model",)) else "Unigram"
 
 
 _PAIRS = ("vocab.json", "merges.txt")
@@ -147,6 +155,26 @@ def read_target(folder: Path) -> "Tokenizer | None":
     return _built(rules, rules.target, files) if rules.target else None
 
 
+def contradiction(tokenizer: "Tokenizer", files: TokenizerFiles) -> str:
+    """How the class that a folder names reads texts in another way than its tokenizer.json does; "" where it does not.
+
+    transformers 5 follows the class, and 4 the file.
+    """
+    rules = CLASSES.get(files.class_name)
+    if rules is None:
+        return ""
+    model = type(tokenizer.model).__name__
+    if model != rules.model:
+        return f"has a vocabulary of {rules.model}, and tokenizer.json one of {model}"
+    if rules.template is None or "src_lang" in rules.template[0]:
+        return ""
+    names = {field: files.name(field, default) for field, default in rules.special.items()}
+    frame = [part.format(**names) for part in rules.template[0].split() if part != "$A"]
+    prefix, _, suffix = added_tokens(tokenizer, "a")
+    own = [tokenizer.id_to_token(token) for token in (*prefix, *suffix)]
+    return f"puts {frame} around a text, and tokenizer.json {own}" if frame != own else ""
+
+
 def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:
     """What a folder says of its tokenizer, and its class. Raises ValueError for an unknown class or missing files."""
     files = tokenizer_files.read(folder)
@@ -222,7 +250,7 @@ def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[A
     for index, token in files.numbered.items():
         if tokenizer.token_to_id(token.content) != index:
             raise ValueError(
-                f"{token.content!r} is token {index} in the folder's added tokens and "
+                f"{token.content!r} is token {index} in added_tokens_decoder or added_tokens.json and "
                 f"{tokenizer.token_to_id(token.content)} in its vocabulary; make them equal"
             )
 

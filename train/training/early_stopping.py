@@ -68,8 +68,8 @@ class EarlyStopping:
         """Says where a run has too few evaluations for patience to run out: the best one, and as many as it counts."""
         if self.patience is not None and every * (self.patience + 1) > steps:
             log(
-                f"--eval.patience={self.patience} cannot end a run of {steps:,} steps with an evaluation every {every:,}: "
-                "lower --eval.every"
+                f"--eval.patience={self.patience} cannot end a run of {steps:,} steps with an evaluation every "
+                f"{every:,}: lower --eval.every"
             )
 
     @property
