@@ -172,7 +172,7 @@ def test_a_model_of_ours_becomes_a_gpt_neo(tmp_path):
         (LED, {"attention_window": [8, 8]}, "attention_window=[8, 8]; only an even number, or 3 even ones"),
         (BIG_BIRD, {"attention_type": "sparse"}, "attention_type=sparse is unknown; did you mean block_sparse?"),
         (BIG_BIRD, {"block_size": 0}, "block_size=0 must be at least 1"),
-        (BIG_BIRD, {"block_size": 8192}, "global tokens are more than length=4096"),
+        (BIG_BIRD, {"block_size": 8192}, "tokens are more than max_position_embeddings=4096"),
         (BIG_BIRD, {"is_decoder": True}, "is_decoder=True; of big_bird, only False is supported"),
         (
             BIG_BIRD,

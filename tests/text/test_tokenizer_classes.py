@@ -62,7 +62,11 @@ def test_tokens_beside_a_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({"added_tokens.json": {"<new>": 99}}, {}, "'<new>' is token 99 in the folder's added tokens and 13 in its"),
+        (
+            {"added_tokens.json": {"<new>": 99}},
+            {},
+            "'<new>' is token 99 in added_tokens_decoder or added_tokens.json and 13 in its",
+        ),
         (
             {"added_tokens.json": {"<new>": 14}},
             {"added_tokens_decoder": {"13": {"content": "<new>"}}},

@@ -60,7 +60,11 @@ def check(
     _say_spellings(used, promise, folder)
     unused = [name for name in tensors if name not in used and not re.search(promise.family.unused, name)]
     if unused:
-        warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use", stacklevel=4)
+        in_body = next(
+            (name for name in unused if promise.family.prefix and name.startswith(promise.family.prefix)), ""
+        )
+        fields = suspects(in_body, promise, tensors) if in_body else ""
+        warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use{fields}", stacklevel=4)
 
 
 def in_head(leaf: Leaf) -> bool:
@@ -96,22 +100,26 @@ def abbreviate(names: Iterable[str]) -> str:
 
 
 def suspects(name: str, promise: Promise, tensors: Weights) -> str:
-    """The fields that alone explain why a tensor is missing or has another shape, with a value that fits; "" for none.
+    """The fields that alone explain why a tensor is missing, unused or of another shape, with a value that fits; "" for
+    none.
 
-    A number is tried with the sizes of the tensor, or with the layer in the name of a missing one.
+    A number is tried with the sizes of the tensor, and with the layers up to that in its name.
     """
     shape = tensors.like(name).shape if name in tensors else None
-    numbers = shape or [int(digits) for digits in re.findall(r"\b\d+\b", name)]
+    indices = [int(digits) for digits in re.findall(r"\b\d+\b", name)]
+    sizes = (*indices, *(index + 1 for index in indices), *(shape or ()))
     family, flat = promise.family, flat_fields(promise.fields, promise.family.nested)
     fits: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for field in sorted({*family.fields, *family.read(flat)[1]}):
             stated = flat.get(field, family.fields[field].default if field in family.fields else None)
-            for value in [not stated] if isinstance(stated, bool) else dict.fromkeys(numbers):
+            values = [not stated] if isinstance(stated, bool) else [size for size in sizes if size != stated]
+            for value in dict.fromkeys(values):
                 shapes = _shapes(promise._replace(fields=flat | {field: value}), tensors)
-                if value != stated and shapes is not None and shapes.get(name) == shape:
+                if shapes is not None and shapes.get(name) == shape:
                     fits.append(f"{field}={flat.get(field, 'absent')}, where {value} fits")
+                    break
     return f" ({' or '.join(fits)})" if fits else ""
 
 

@@ -1,6 +1,7 @@
 """What a Hugging Face folder says of special tokens: tokenizer_config.json, special_tokens_map.json, config.json."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,8 @@ def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, 
         if token is not None:
             texts[name] = token
     _add_special(tokenizer, config, texts)
+    if check_type(f"{folder / CONFIG}: split_special_tokens", config.get("split_special_tokens"), bool | None):
+        tokenizer.encode_special_tokens = True
     from tfm.hf.generation import read_generation  # with jax
 
     fields = {name: value for name, value in texts.items() if value is not None}
@@ -121,6 +124,7 @@ def _named(folder: Path, config: Mapping[str, Any], tokenizer: "Tokenizer") -> d
         text = token.get("content") if isinstance(token, dict) else token
         if text is not None and tokenizer.token_to_id(text) is None:
             if role in ("pad", "unk", "mask"):  # a text has them only where they are in the vocabulary
+                warnings.warn(f"{folder / CONFIG}: {name}={text!r} is no token of the tokenizer: none is", stacklevel=2)
                 text = None
             else:
                 raise ValueError(

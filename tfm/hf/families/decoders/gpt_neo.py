@@ -4,12 +4,14 @@ Scores are not divided by the root of the head size.
 """
 
 import dataclasses
+from typing import Any
 
 from tfm.catalogue.options.patterns import Sliding
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.residuals import PreNorm
+from tfm.hf.facts import agreed
 from tfm.hf.families.period import period_values, window_of
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, Fields, LayerCount, Size
@@ -30,18 +32,25 @@ def read(fields: Fields) -> Reading:
 
 
 def attention_layers(fields: Fields) -> list[str]:
-    """The type of every layer. Raises ValueError for other types, and for more or fewer of them than layers."""
-    layers, types = fields.get("num_layers", 24), fields.get("attention_types") or [[[GLOBAL, LOCAL], 12]]
-    try:
-        names = [name for period, count in types for name in period * count]
-    except (TypeError, ValueError):
-        names = []
+    """The type of every layer. Raises ValueError for other types, for more or fewer of them than layers, and where the
+    two fields that say them differ."""
+    layers, types = fields.get("num_layers", 24), fields.get("attention_types")
+    stated = agreed({"attention_layers": fields.get("attention_layers"), "attention_types": types and _layers(types)})
+    names = _layers([[[GLOBAL, LOCAL], 12]]) if stated is None else stated
     if len(names) != layers or not set(names) <= {GLOBAL, LOCAL}:
         raise ValueError(
-            f"config.json has attention_types={types} and num_layers={layers}; "
+            f"config.json has attention_types={types or names} and num_layers={layers}; "
             f"of gpt_neo, only that many times {GLOBAL} or {LOCAL} are supported"
         )
     return names
+
+
+def _layers(types: list[Any]) -> list[str]:
+    """The types of all layers out of `attention_types`; [] for what is none."""
+    try:
+        return [name for period, count in types for name in period * count]
+    except (TypeError, ValueError):
+        return []
 
 
 def write(config: Config) -> dict[str, Json]:
@@ -88,6 +97,7 @@ GPT_NEO = Family(
     ),
     types={
         "attention_types": list[list[list[str] | LayerCount]] | None,
+        "attention_layers": list[str] | None,
         "intermediate_size": Size | None,
         "window_size": Size,
     },

@@ -1,0 +1,157 @@
+"""One field of one file of a folder changed or removed: the answer of transformers, or a sentence with the field.
+
+The rows were silent once: another answer than that of transformers, without a word.
+"""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from hf_models import inputs, results, torch_model, torch_results
+
+from tfm import from_hf
+from train.text import hf_tokenizer
+
+pytestmark = pytest.mark.parity
+
+MASKED = ("electra", "ElectraForMaskedLM")
+DEBERTA = ("deberta", "DebertaV2ForMaskedLM")
+NEO = ("gpt_neo", "GPTNeoForCausalLM")
+WINDOWED = ("longformer", "LongformerForMaskedLM")
+ABSENT = object()
+
+
+def changed(folder, file, field, value):
+    """Writes another value of a field into a file of a folder."""
+    fields = json.loads((folder / file).read_text())
+    fields = {name: stated for name, stated in (fields | {field: value}).items() if stated is not ABSENT}
+    (folder / file).write_text(json.dumps(fields))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder of every model, made once."""
+    made = {}
+
+    def folder(name, architecture):
+        if (name, architecture) not in made:
+            made[name, architecture] = tmp_path_factory.mktemp(name)
+            torch_model(name, architecture).save_pretrained(made[name, architecture])
+        return made[name, architecture]
+
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value", "sentence"),
+    [
+        (MASKED, "vocab_size", 104, r"\(vocab_size=104, where 103 fits\)"),
+        (MASKED, "embedding_size", ABSENT, r"\(embedding_size=absent, where 14 fits\)"),
+        (MASKED, "hidden_size", 25, "num_attention_heads=3 must divide hidden_size=25"),
+        (MASKED, "intermediate_size", ABSENT, r"\(intermediate_size=absent, where 40 fits\)"),
+        (MASKED, "num_hidden_layers", 4, r"\(num_hidden_layers=4, where 3 fits\)"),
+        (NEO, "attention_layers", ["local"] * 3, "attention_layers=.* and attention_types=.*must be equal"),
+    ],
+)
+def test_refused_with_the_field(saved, tmp_path, model, field, value, sentence):
+    copy = _copy(saved(*model), tmp_path)
+    changed(copy, "config.json", field, value)
+    with pytest.raises(ValueError, match=sentence):
+        from_hf(copy)
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value", "sentence"),
+    [
+        (DEBERTA, "legacy", False, "legacy=True, and config.json says legacy=False"),
+        (WINDOWED, "type_vocab_size", 0, r"\(type_vocab_size=0, where 1 fits\)"),
+        (MASKED, "num_hidden_layers", 2, r"\(num_hidden_layers=2, where 3 fits\)"),
+    ],
+)
+def test_said_with_the_field(saved, tmp_path, model, field, value, sentence):
+    copy = _copy(saved(*model), tmp_path)
+    changed(copy, "config.json", field, value)
+    with pytest.warns(UserWarning, match=sentence):
+        from_hf(copy)
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value"),
+    [(NEO, "attention_layers", ["global", "local", "local"]), (DEBERTA, "legacy", ABSENT)],
+)
+def test_the_answer_is_that_of_transformers(saved, tmp_path, model, field, value):
+    import transformers
+
+    copy = _copy(saved(*model), tmp_path)
+    changed(copy, "config.json", field, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outputs = results(*from_hf(copy))
+    expected = torch_results(getattr(transformers, model[1]).from_pretrained(copy, attn_implementation="eager").eval())
+    valid = inputs()["valid"]
+    logits = np.asarray(outputs["logits"])[..., : expected["logits"].shape[-1]]
+    np.testing.assert_allclose(logits[valid], expected["logits"][valid], atol=1e-4, rtol=1e-4)
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "[", "]", "mask"]
+FIELDS = {
+    "tokenizer_class": "BertTokenizer", "do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]",
+    "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]",
+}  # fmt: skip
+
+
+@pytest.fixture
+def bert_tokenizer(tmp_path):
+    """A folder with a small tokenizer.json of BERT."""
+    import transformers
+
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    transformers.BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(FIELDS))
+    return tmp_path
+
+
+class Model:
+    """What reading a tokenizer asks of a model."""
+
+    vocab = 1000
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value", "sentence"),
+    [
+        ("tokenizer_config.json", "tokenizer_class", "GPT2Tokenizer", "tokenizer_class=GPT2Tokenizer has .* BPE"),
+        ("tokenizer.json", "post_processor", None, r"tokenizer_class=BertTokenizer puts .* tokenizer.json \[\]"),
+        ("tokenizer_config.json", "mask_token", "[NEW]", r"mask_token='\[NEW\]' is no token of the tokenizer"),
+    ],
+)
+def test_tokenizer_fields_are_said(bert_tokenizer, file, field, value, sentence):
+    changed(bert_tokenizer, file, field, value)
+    with pytest.warns(UserWarning, match=sentence):
+        hf_tokenizer.read(bert_tokenizer, Model())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("split_special_tokens", True), ("split_special_tokens", False), ("unk_token", "b"), ("pad_token", "a")],
+)
+def test_tokenizer_fields_are_followed(bert_tokenizer, field, value):
+    import transformers
+
+    changed(bert_tokenizer, "tokenizer_config.json", field, value)
+    expected = transformers.AutoTokenizer.from_pretrained(bert_tokenizer)
+    tokenizer = hf_tokenizer.read(bert_tokenizer, Model())
+    for text in ("a [MASK] ab", "abb b a"):
+        assert tokenizer.encode(text).ids == expected(text)["input_ids"]
+
+
+def _copy(folder, to):
+    """The files of a folder in another one, weights as links."""
+    for path in folder.iterdir():
+        if path.name == "config.json":
+            (to / path.name).write_text(path.read_text())
+        else:
+            (to / path.name).symlink_to(path)
+    return to
