@@ -131,7 +131,9 @@ def test_chunks_call_apply(small):
     assert np.abs(run(tfm.chunked, bias)[1][0] - run(tfm.chunked, lambda table: None)[1][0]).max() > 0.01
 
 
-@pytest.mark.parametrize("name", ["causal", "window", "strided", "dilated"])
+@pytest.mark.parametrize(
+    "name", ["causal", "strided", *(pytest.param(name, marks=pytest.mark.slow) for name in ("window", "dilated"))]
+)
 def test_chunks_visit_visible_blocks_alone(name, small):
     """Without what they skip, nothing changes: keys and values there may be anything."""
     mask, (q, k, v) = MASKS[name], arrays()

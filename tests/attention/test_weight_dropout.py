@@ -40,7 +40,9 @@ def factors(mask, key=KEY):
     return jnp.where(weights > 0, tfm.chunked(q, k, units, mask, None, RATE, key) / weights, 0)
 
 
-@pytest.mark.parametrize("mask", [None, STRIDED, PACKED], ids=["none", "strided", "packed"])
+@pytest.mark.parametrize(
+    "mask", [None, pytest.param(STRIDED, marks=pytest.mark.slow), PACKED], ids=["none", "strided", "packed"]
+)
 def test_weights_are_dropped_at_the_rate(mask, small):
     """All others are scaled, and no block size changes which."""
     scales = np.asarray(factors(mask))
@@ -53,7 +55,9 @@ def test_weights_are_dropped_at_the_rate(mask, small):
 
 
 @pytest.mark.parametrize(
-    "mask", [None, pytest.param(STRIDED, marks=pytest.mark.slow), PACKED], ids=["none", "strided", "packed"]
+    "mask",
+    [pytest.param(None, marks=pytest.mark.slow), pytest.param(STRIDED, marks=pytest.mark.slow), PACKED],
+    ids=["none", "strided", "packed"],
 )
 def test_gradients_drop_the_same_weights(mask, small):
     """As a dense form with the factors of the forward pass; and again for the same key, not for another one."""

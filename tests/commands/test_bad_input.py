@@ -67,6 +67,9 @@ def refused(command, flags, capsys):
     return sentence
 
 
+# Mixers that are refused in one sentence: the first is a plain test, the others are slow ones.
+ONE_SENTENCE = ("fnet", "xca", "channel_groups", "linformer", "nystrom")
+
 BAD = [
     # names
     ("--task=mml", "--task=mml is unknown; did you mean mlm?"),
@@ -144,7 +147,7 @@ BAD = [
             f"--task=lm --model.mixer={mixer}",
             f"--model.mixer or --model.position: {mixer} mixes later tokens into all; a decoder needs another mixer",
         )
-        for mixer in ("fnet", "xca", "channel_groups", "linformer", "nystrom")
+        for mixer in ONE_SENTENCE
     ),
     (
         "--task=lm --model.mixer.pattern=transient",
@@ -217,7 +220,14 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "sentence"), BAD, ids=[flags for flags, _ in BAD])
+def is_slow(flags):
+    return any(flags.endswith(f"mixer={mixer}") for mixer in ONE_SENTENCE[1:])
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] * is_slow(row[0])) for row in BAD],
+)
 def test_bad_input(flags, sentence, home, capsys):
     before = contents(home)
     assert sentence in refused(main, ["--data=text.txt", *SMALL, *flags.split()], capsys)

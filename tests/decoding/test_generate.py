@@ -64,7 +64,7 @@ def row_of(strategy, row):
     return jax.tree.map(lambda values: values[row : row + 1], strategy)
 
 
-@pytest.mark.parametrize("config", [LEARNED, ROTARY], ids=["learned", "rotary"])
+@pytest.mark.parametrize("config", [pytest.param(LEARNED, marks=pytest.mark.slow), ROTARY], ids=["learned", "rotary"])
 def test_greedy_is_the_argmax_of_everything_read_again(config):
     """Prompts of three lengths; log-probabilities are those of a pass over the whole text."""
     tokens, logprobs = tfm.generate(model_of(config), config, PROMPTS, 12)

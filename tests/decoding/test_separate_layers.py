@@ -20,7 +20,11 @@ def language_model(**values):
 
 @pytest.mark.parametrize(
     "values",
-    [{"scan": False}, pytest.param({"scan": True}, marks=pytest.mark.slow), {"scan": False, "share_layers": True}],
+    [
+        {"scan": False},
+        pytest.param({"scan": True}, marks=pytest.mark.slow),
+        pytest.param({"scan": False, "share_layers": True}, marks=pytest.mark.slow),
+    ],
 )
 def test_texts_are_the_same(values):
     config, model = language_model(**values)

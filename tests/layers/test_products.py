@@ -48,7 +48,12 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("case", PAIRS)
+# The plain tests have a case of each form, the slow ones the others.
+OTHER_SIZES = ("product, more inputs", "product, odd", "rows of a matrix")
+CASES = [pytest.param(case, marks=[pytest.mark.slow] * (case in OTHER_SIZES)) for case in PAIRS]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_derivatives(case):
     function, plain, *shapes = PAIRS[case]
     inputs, slopes = ([normal(*shape) for shape in shapes] for _ in range(2))
@@ -65,7 +70,7 @@ def test_derivatives(case):
         close(*(jax.jit(second(loss(f), (0, 1)))(*inputs) for f in (function, plain)))
 
 
-@pytest.mark.parametrize("case", PAIRS)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)])
 def test_mapped(case, axes):
     function, plain, *shapes = PAIRS[case]

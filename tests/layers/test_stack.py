@@ -232,7 +232,7 @@ def test_keys_belong_to_layers_and_not_to_repetitions():
     ("values", "reach"),
     [
         ({"mixer.pattern": "sliding", "mixer.pattern.window": 3}, 2),
-        ({"mixer.pattern": "sliding", "mixer.pattern.window": 5}, 4),
+        pytest.param({"mixer.pattern": "sliding", "mixer.pattern.window": 5}, 4, marks=pytest.mark.slow),
         (
             {"period": 2, "period.1.mixer": "softmax", "period.1.mixer.pattern": "sliding"}
             | {"period.1.mixer.pattern.window": 3},

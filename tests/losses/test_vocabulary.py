@@ -74,7 +74,9 @@ def in_parts_of(monkeypatch, tokens):
     monkeypatch.setattr(vocabulary, "tokens_at_a_time", lambda vocab, width, itemsize: tokens)
 
 
-@pytest.mark.parametrize("tokens", [1000, 7, 1], ids=["one part", "parts of 7 tokens", "of one token"])
+@pytest.mark.parametrize(
+    "tokens", [1000, 7, pytest.param(1, marks=pytest.mark.slow)], ids=["one part", "parts of 7 tokens", "of one token"]
+)
 @pytest.mark.parametrize(
     "smoothing", [0.0, pytest.param(0.2, marks=pytest.mark.slow), SMOOTHING], ids=["plain", "a number", "smoothed"]
 )
@@ -87,7 +89,11 @@ def test_parts_change_nothing(monkeypatch, tokens, smoothing):
     assert_close(in_parts(X, TABLE, BIAS, smoothing), expected[0])
 
 
-@pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2), (1, 8, 1), (1, 1, 8)], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [*(pytest.param(sizes, marks=pytest.mark.slow) for sizes in [(8, 1, 1), (1, 8, 1), (1, 1, 8)]), (2, 2, 2)],
+    ids=str,
+)
 def test_meshes_change_nothing(monkeypatch, sizes):
     in_parts_of(monkeypatch, 1)
     expected = learned(at_once, SMOOTHING, X, TABLE, BIAS)

@@ -51,7 +51,7 @@ def rows_of_eight_bits(equation, x):
 
 
 @pytest.mark.parametrize("case", PRODUCTS)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_product(case, dtype):
     equation, x_shape, shape, summed = PRODUCTS[case]
     x, kernel = jnp.asarray(RNG.standard_normal(x_shape), dtype), jnp.asarray(RNG.standard_normal(shape))

@@ -62,7 +62,7 @@ def test_a_table_with_an_update_is_the_merged_table():
     assert float(jnp.abs(fresh.encoder.embed.tokens.up).max()) > 0.5
 
 
-@pytest.mark.parametrize("scan", [True, False])
+@pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_merged_model_computes_the_same(scan):
     config, params = dataclasses.replace(CONFIG, scan=scan), filled(SPECS)
     tokens = jnp.arange(24).reshape(2, 12)
@@ -92,7 +92,7 @@ def test_unknown_target():
         low_rank_specs(tfm.masked_lm_specs(CONFIG), ["quary"], 2, 1.0)
 
 
-@pytest.mark.parametrize("scan", [True, False])
+@pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_dropout_of_every_layer_is_its_own(scan):
     config = dataclasses.replace(CONFIG, scan=scan)
     params = filled(low_rank_specs(tfm.masked_lm_specs(config), ["value"], 2, 1.0, dropout=0.5))

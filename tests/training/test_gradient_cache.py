@@ -116,6 +116,7 @@ def test_eight_devices_are_one(params, name):
         assert_near(cached(sharded, on_mesh(batch, mesh, 2)), expected, 1e-5)
 
 
+@pytest.mark.slow
 def test_the_step_takes_parts_together():
     """Its sums and the norm of its gradient do not depend on the number of parts."""
     mesh = tfm.make_mesh(1, devices=jax.devices()[:1])

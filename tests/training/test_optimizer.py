@@ -129,7 +129,10 @@ def test_adamw_against_numpy(specs, fill):
         np.testing.assert_allclose(after, wanted, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("adamw", "adafactor"))) for name in OPTIMIZERS],
+)
 def test_untrained_parameters(name, specs, fill):
     """As if they were not there: no moments, no decay, no part in the norm that is clipped, and no update."""
     params, grads = fill(specs), fill(specs, seed=1)

@@ -147,7 +147,7 @@ def test_layers_that_read_no_vector_are_refused():
     ("kind", "causal"),
     [
         ("mix", False),
-        ("concat", True),
+        pytest.param("concat", True, marks=pytest.mark.slow),
         pytest.param("mix", True, marks=pytest.mark.slow),
         pytest.param("sum", False, marks=pytest.mark.slow),
         pytest.param("sum", True, marks=pytest.mark.slow),

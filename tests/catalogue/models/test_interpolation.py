@@ -56,7 +56,7 @@ BEIT = tfm.override(CONFIG, {"position": "beit", "position.shared": True, "input
         (True, True),
         pytest.param(False, True, marks=pytest.mark.slow),
         pytest.param(True, False, marks=pytest.mark.slow),
-        (False, False),
+        pytest.param(False, False, marks=pytest.mark.slow),
     ],
 )
 def test_biases_of_offsets_in_a_larger_picture(fill, cls, scan):

@@ -73,7 +73,7 @@ def bias_of(context, q, vectors):
     return pattern_of(OPTIONS).bias(tfm.LayerCall(OPTIONS, BASE, vectors, context, None), q, None)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.slow), True], ids=["encoder", "decoder"])
 @pytest.mark.parametrize("texts", LENGTHS)
 @pytest.mark.parametrize("kernel", [tfm.attend, tfm.chunked], ids=["einsum", "chunked"])
 def test_vectors_of_labels_are_added_to_keys(kernel, texts, causal, monkeypatch):

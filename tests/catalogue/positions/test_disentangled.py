@@ -49,7 +49,7 @@ def test_buckets_of_one_distance_each():
 
 
 @pytest.mark.parametrize("terms", ["c2p", "p2c", "c2p_p2c"])
-@pytest.mark.parametrize("share_projections", [True, False])
+@pytest.mark.parametrize("share_projections", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_scores_are_the_formula_of_the_paper(fill, terms, share_projections):
     """He et al. 2021, equation 4, for every head and pair of a layer; recorded weights are their softmax."""
     config = tfm.override(CONFIG, {"position.terms": terms, "position.share_projections": share_projections})

@@ -38,7 +38,7 @@ def model(params, x, scan, remat):
         return (x / jnp.sqrt((x * x).mean(-1, keepdims=True))).sum()
 
 
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("scan", [False, True])
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_layer_and_sublayer_are_named(scan, remat, backward):
