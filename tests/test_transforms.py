@@ -258,6 +258,13 @@ def some(names, slow):
             "recorded",
             "decoder",
             "prefill",
+            "multi_head_attention",
+            "feed_forward",
+            "embed",
+            "next_logits",
+            "keys_values",
+            "attention_weights",
+            "attend_plain_heads",
         ],
     ),
 )

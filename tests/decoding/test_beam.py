@@ -182,6 +182,7 @@ def test_rows_do_not_disturb_each_other(name):
         )
 
 
+@pytest.mark.slow
 def test_a_beam_of_one_is_greedy():
     for stop in ([], STOP):
         tokens, logprobs = tfm.generate(model_of(CONFIG), CONFIG, PROMPTS, 7, stop=stop)

@@ -76,6 +76,7 @@ def test_greedy_is_the_argmax_of_everything_read_again(config):
     assert len({token for row in tokens for token in row}) > 4, "a text that repeats one token tests little"
 
 
+@pytest.mark.slow
 def test_rows_do_not_disturb_each_other():
     """Drawn with options of their own; log-probabilities are the model's, without temperature and filters."""
     together = tfm.generate(model_of(ROTARY), ROTARY, PROMPTS, 12, SAMPLE)

@@ -225,7 +225,8 @@ def test_coverage_pays_for_what_was_not_looked_at():
         tfm.beam_search(model, config, [[1]], 3, tfm.Beam(2, coverage=-1))
 
 
-@pytest.mark.parametrize("coverage", [pytest.param(None, marks=pytest.mark.slow), 0.4])
+@pytest.mark.slow
+@pytest.mark.parametrize("coverage", [None, 0.4])
 def test_beams_on_a_mesh_share_the_memory_of_their_text(coverage):
     """Eight devices as one; the beams of a text lie where its memory lies."""
     config = tfm.override(CONFIG, {"heads": 4})

@@ -151,6 +151,7 @@ def test_matrices_are_those_of_the_specs():
         assert all(axis < 0 for axes in optimizers.matrix_axes(spec) for axis in axes), "with or without layers before"
 
 
+@pytest.mark.slow
 def test_matrices_of_low_rank_updates_multiply_to_that_of_the_kernel(fill):
     _, updates = kinds_of_parameters()
     assert len(updates) > 15
