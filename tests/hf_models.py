@@ -5,6 +5,7 @@
 writes what transformers computes with these models, or with the named ones, for the tests that have neither.
 """
 
+import inspect
 import json
 import re
 import sys
@@ -516,6 +517,9 @@ def torch_results(model, padded: bool = True) -> dict[str, np.ndarray]:
     elif getattr(model.config, "type_vocab_size", 0) > 1:
         arguments |= {"token_type_ids": arrays["types"]}
     arguments = as_choices(model, {"input_ids": arrays["tokens"]} | arguments | global_tokens(model, arrays["tokens"]))
+    parameters = inspect.signature(model.forward).parameters
+    if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
+        arguments = {name: values for name, values in arguments.items() if name in parameters}
     with torch.no_grad():
         outputs = model(**arguments, output_hidden_states=True)
     tensors = {name: values for name, values in outputs.items() if isinstance(values, torch.Tensor) and values.ndim > 1}

@@ -2,10 +2,12 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from small import call, read_lines
 
+import tfm
 from real import folders
 from train import evaluate, generate
 
@@ -48,20 +50,37 @@ def written(model, tokenizer, texts):
     return continued
 
 
-def test_greedy_texts(folder, reference, tmp_path):
-    """200 texts; those with a draft are the same."""
-    texts = prompts()
-    expected = written(*reference, texts)
+@pytest.fixture(scope="module")
+def expected(reference):
+    """What transformers writes for every prompt."""
+    return written(*reference, prompts())
+
+
+@pytest.mark.parametrize("extra", ["--batch=16", "--batch=16 --draft=ngram", "--batch=1", "--batch=1 --draft=ngram"])
+def test_greedy_texts(folder, expected, tmp_path, extra):
+    """Token for token, alone and in batches, with and without a draft."""
+    texts, to = prompts(), tmp_path / "out.jsonl"
     (tmp_path / "prompts.txt").write_text("\n".join(texts) + "\n")
-    flags = [f"--run={folder}", f"--file={tmp_path / 'prompts.txt'}", "--strategy=greedy"]
-    for extra in ([], ["--draft=ngram"]):
-        to = tmp_path / f"out{len(extra)}.jsonl"
-        code, _, err = call(generate.main, *flags, f"--max-new-tokens={NEW_TOKENS}", f"--to={to}", *extra)
-        assert code == 0, err
-        rows = read_lines(to)
-        continued = [row["text"].removeprefix(row["prompt"]) for row in rows]
-        different = [(x, y) for x, y in zip(continued, expected, strict=True) if x.strip() != y.strip()]
-        assert not different, different[:3]
+    flags = (
+        f"--run={folder} --file={tmp_path / 'prompts.txt'} --strategy=greedy --max-new-tokens={NEW_TOKENS} --to={to}"
+    )
+    code, _, err = call(generate.main, *flags.split(), *extra.split())
+    assert code == 0, err
+    continued = [row["text"].removeprefix(row["prompt"]).strip() for row in read_lines(to)]
+    different = [pair for pair in zip(continued, expected, strict=True) if pair[0] != pair[1].strip()]
+    print(f"{extra}: {len(texts) - len(different)} of {len(texts)} texts are equal")
+    assert not different, different[:3]
+
+
+@pytest.mark.parametrize("sizes", [{"data": 2}, {"data": 1, "tensor": 2}], ids=str)
+def test_greedy_texts_on_two_devices(folder, reference, expected, sizes):
+    tokenizer = reference[1]
+    config, params = tfm.from_hf(folder, mesh := tfm.make_mesh(**sizes, devices=jax.devices()[:2]))
+    encoded = [tokenizer(text).input_ids for text in prompts()[:16]]
+    with jax.set_mesh(mesh):
+        rows = tfm.generate(params, config, encoded, NEW_TOKENS, tfm.Greedy(), [tokenizer.eos_token_id]).tokens
+    for row, text in zip(rows, expected, strict=False):
+        assert tokenizer.decode(row, skip_special_tokens=True).strip() == text.strip()
 
 
 def test_perplexity(folder, reference, tmp_path):

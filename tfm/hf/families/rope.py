@@ -165,6 +165,10 @@ def rope_parameters(options: Rotary, head_size: int) -> dict[str, Json]:
 
 
 def rope_scaling(rope: Mapping[str, Json]) -> dict[str, Json]:
-    """`rope_parameters` as transformers 4 reads it: `rope_theta` stands beside, and plain positions are null."""
+    """`rope_parameters` as transformers 4 reads it: `rope_theta` stands beside, and plain positions are null.
+
+    So does the length of training, where short and long texts have factors of their own.
+    """
     scaling = {name: value for name, value in rope.items() if name not in ("rope_theta", "partial_rotary_factor")}
-    return {"rope_scaling": None if rope["rope_type"] == "default" else scaling}
+    beside = {_ORIGINAL: rope[_ORIGINAL]} if rope["rope_type"] == "longrope" else {}
+    return {"rope_scaling": None if rope["rope_type"] == "default" else scaling} | beside

@@ -44,7 +44,7 @@ def read(fields: Fields) -> Reading:
 
 def write(config: Config) -> dict[str, Json]:
     """See `read`."""
-    fields = {**t5.write(config), "tie_word_embeddings": True, "encoder_attention_type": LOCAL}
+    fields = {**t5.write(config), "tie_word_embeddings": config.head.scale_logits, "encoder_attention_type": LOCAL}
     pattern = _pattern(config)
     if isinstance(pattern, Transient):
         fields |= {"encoder_attention_type": TRANSIENT, "global_block_size": pattern.block}
