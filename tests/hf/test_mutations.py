@@ -19,6 +19,8 @@ MASKED = ("electra", "ElectraForMaskedLM")
 DEBERTA = ("deberta", "DebertaV2ForMaskedLM")
 NEO = ("gpt_neo", "GPTNeoForCausalLM")
 WINDOWED = ("longformer", "LongformerForMaskedLM")
+ROTARY = ("roformer", "RoFormerForMaskedLM")
+HASHED = ("reformer", "ReformerModelWithLMHead")
 ABSENT = object()
 
 
@@ -32,13 +34,13 @@ def changed(folder, file, field, value):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A folder of every model, made once."""
-    made = {}
+    folders = {}
 
     def folder(name, architecture):
-        if (name, architecture) not in made:
-            made[name, architecture] = tmp_path_factory.mktemp(name)
-            torch_model(name, architecture).save_pretrained(made[name, architecture])
-        return made[name, architecture]
+        if (name, architecture) not in folders:
+            folders[name, architecture] = tmp_path_factory.mktemp(name)
+            torch_model(name, architecture).save_pretrained(folders[name, architecture])
+        return folders[name, architecture]
 
     return folder
 
@@ -51,6 +53,8 @@ def saved(tmp_path_factory):
         (MASKED, "hidden_size", 25, "num_attention_heads=3 must divide hidden_size=25"),
         (MASKED, "intermediate_size", ABSENT, r"\(intermediate_size=absent, where 40 fits\)"),
         (MASKED, "num_hidden_layers", 4, r"\(num_hidden_layers=4, where 3 fits\)"),
+        (ROTARY, "num_attention_heads", 4, r"\(num_attention_heads=4, where 3 fits\)"),
+        (HASHED, "num_hidden_layers", 2, "num_hidden_layers=2 and the number of attn_layers=3, which must be equal"),
         (NEO, "attention_layers", ["local"] * 3, "attention_layers=.* and attention_types=.*must be equal"),
     ],
 )
@@ -65,6 +69,8 @@ def test_refused_with_the_field(saved, tmp_path, model, field, value, sentence):
     ("model", "field", "value", "sentence"),
     [
         (DEBERTA, "legacy", False, "legacy=True, and config.json says legacy=False"),
+        (HASHED, "hash_seed", ABSENT, "config.json has no hash_seed: transformers draws other hashes"),
+        (HASHED, "num_buckets", ABSENT, "config.json has no num_buckets: transformers takes them"),
         (WINDOWED, "type_vocab_size", 0, r"\(type_vocab_size=0, where 1 fits\)"),
         (MASKED, "num_hidden_layers", 2, r"\(num_hidden_layers=2, where 3 fits\)"),
     ],

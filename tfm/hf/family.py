@@ -153,6 +153,8 @@ class Family:
     aliases: other names of fields of config.json, and the first names
     unused: a pattern of the names of tensors that are copies or constants
     copies: tensors that hold the same parameter as another, by the name of the latter
+    absent: fields that transformers makes up by chance or by the text where they are absent, and what is taken here
+    constants: tensors that are computed here, and the letters of their axes
     spellings: how names of tensors begin by the values of a field of config.json, the default first
     ignored: fields of config.json that change nothing here
     nested: fields of config.json that are objects with fields of their own, which are called OBJECT.FIELD here
@@ -174,6 +176,8 @@ class Family:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
     copies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    constants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spellings: Mapping[str, Mapping[bool, str]] = dataclasses.field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     nested: tuple[str, ...] = ()
@@ -207,6 +211,8 @@ class Family:
         unknown = sorted(name for name in fields.keys() - supported if name.rpartition(".")[2] not in ignored)
         if unknown:
             warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
+        for name in self.absent.keys() - {name for name, value in fields.items() if value is not None}:
+            warnings.warn(f"config.json has no {name}: {self.absent[name]}", stacklevel=5)
         is_counted = head.kind in COUNTED and "classes" not in head.overrides
         values: dict[str, object] = {"classes": class_count(fields) if is_counted else len(class_names(fields)) or 2}
         for name, field in self.fields.items():

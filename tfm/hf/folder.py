@@ -91,7 +91,7 @@ def open_folder(
     config, model_leaves = _tied(config, head, hf_family, tensors, folder, is_fixed=bool(reinitialize))
     specs = head.specs(config)
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
-    check(model_leaves, reinitialized, tensors, Promise(fields, hf_family, head), folder)
+    check(config, model_leaves, reinitialized, tensors, Promise(fields, hf_family, head), folder)
     return Opened(fields, hf_family, head, config, specs, model_leaves, tensors, reinitialized)
 
 

@@ -3,9 +3,11 @@
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from tfm.config.model import Config
 from tfm.hf.family import Family, HfHead
 from tfm.hf.fields import Fields, flat_fields
 from tfm.hf.parameters import Leaf, leaves
@@ -29,10 +31,16 @@ class Promise(NamedTuple):
 
 
 def check(
-    model_leaves: Sequence[Leaf], reinitialized: frozenset[str], tensors: Weights, promise: Promise, folder: Path
+    config: Config,
+    model_leaves: Sequence[Leaf],
+    reinitialized: frozenset[str],
+    tensors: Weights,
+    promise: Promise,
+    folder: Path,
 ) -> None:
     """Raises ValueError where a tensor is missing or has another shape; warns where one is left over."""
     shapes = {name: leaf.shape for leaf in model_leaves for name in leaf.names if leaf.path not in reinitialized}
+    shapes |= _constants(promise.family, config, tensors)
     missing = [name for name in shapes if name not in tensors]
     mismatched = [name for name, shape in shapes.items() if name in tensors and tensors.like(name).shape != shape]
     for name in shapes.keys() - {*missing, *mismatched}:
@@ -103,18 +111,24 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
     """The fields that alone explain why a tensor is missing, unused or of another shape, with a value that fits; "" for
     none.
 
-    A number is tried with the sizes of the tensor, and with the layers up to that in its name.
+    A number is tried with the sizes of the tensor, with the layers up to that in its name, and in inverse proportion to
+    the sizes.
     """
     shape = tensors.like(name).shape if name in tensors else None
     indices = [int(digits) for digits in re.findall(r"\b\d+\b", name)]
-    sizes = (*indices, *(index + 1 for index in indices), *(shape or ()))
+    sizes = [*indices, *(index + 1 for index in indices), *(shape or ())]
     family, flat = promise.family, flat_fields(promise.fields, promise.family.nested)
     fits: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        promised = (_shapes(promise, tensors) or {}).get(name, ())
+        ratios = [Fraction(expected, stored) for expected, stored in zip(promised, shape or (), strict=False) if stored]
         for field in sorted({*family.fields, *family.read(flat)[1]}):
             stated = flat.get(field, family.fields[field].default if field in family.fields else None)
-            values = [not stated] if isinstance(stated, bool) else [size for size in sizes if size != stated]
+            scaled = [int(stated * ratio) for ratio in ratios] if isinstance(stated, int) else []
+            values = (
+                [not stated] if isinstance(stated, bool) else [size for size in (*sizes, *scaled) if size != stated]
+            )
             for value in dict.fromkeys(values):
                 shapes = _shapes(promise._replace(fields=flat | {field: value}), tensors)
                 if shapes is not None and shapes.get(name) == shape:
@@ -130,4 +144,11 @@ def _shapes(promise: Promise, tensors: Weights) -> dict[str, Shape] | None:
         model_leaves = leaves(promise.head.specs(config), promise.family.table(config, promise.head))
     except (ValueError, TypeError, ArithmeticError):
         return None
-    return {name: leaf.shape for leaf in renamed(model_leaves, promise.family, tensors) for name in leaf.names}
+    shapes = {name: leaf.shape for leaf in renamed(model_leaves, promise.family, tensors) for name in leaf.names}
+    return shapes | _constants(promise.family, config, tensors)
+
+
+def _constants(family: Family, config: Config, tensors: Weights) -> dict[str, Shape]:
+    """The shapes of the tensors of a folder that are computed here."""
+    names = [name for name in family.constants if name in tensors]
+    return {name: tuple(config.sizes[letter] for letter in family.constants[name]) for name in names}

@@ -17,9 +17,10 @@ from tfm.config.mixers import Mixer, Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Local
 from tfm.config.positions import Learned
+from tfm.hf.facts import agreed
 from tfm.hf.families.period import period_values
 from tfm.hf.family import Family, HfField, HfHead, Reading, with_output_bias
-from tfm.hf.fields import ACTIVATIONS, Fields, Size
+from tfm.hf.fields import ACTIVATIONS, Fields, LayerCount, Size
 from tfm.hf.parameters import HfTensor
 from tfm.models.heads import CausalLM
 from tfm.options.choices import Hint, Range
@@ -98,6 +99,7 @@ def _attn_layers(fields: Fields, chunk: int, block: int) -> Sequence[str]:
         )
     if not is_decoder and LM in (fields.get("architectures") or []):
         raise ValueError(f"config.json has is_decoder=false; of reformer, {LM} needs is_decoder=true")
+    agreed({"num_hidden_layers": fields.get("num_hidden_layers"), "the number of attn_layers": len(layers)})
     return layers
 
 
@@ -126,6 +128,7 @@ def write(config: Config) -> dict[str, Json]:
         "num_buckets": mixer.buckets if mixer.factor is None else list(mixer.sizes),
         "num_hashes": mixer.rounds,
         "hash_seed": mixer.seed,
+        "num_hidden_layers": config.layers,
         "lsh_attn_chunk_length": mixer.chunk,
         "local_attn_chunk_length": local.block,
         "local_num_chunks_before": local.neighbours,
@@ -195,6 +198,7 @@ TYPES: Mapping[str, Hint] = {
     "axial_pos_embds_dim": Sizes,
     "num_buckets": Size | Sizes | None,
     "num_hashes": Size,
+    "num_hidden_layers": LayerCount | None,
     "hash_seed": Annotated[int, Range(0, 2**32 - 1)] | None,
     "lsh_attn_chunk_length": Size | None,
     "local_attn_chunk_length": Size,
@@ -232,7 +236,11 @@ REFORMER = Family(
         "lsh_num_chunks_after": (0,),
         "local_num_chunks_after": (0,),
     },
-    ignored=frozenset("num_hidden_layers axial_norm_std chunk_size_lm_head".split()) | OF_LOCAL_LAYERS,
+    absent={
+        "hash_seed": "transformers draws other hashes in every pass; here they are those of hash_seed=0",
+        "num_buckets": "transformers takes them for the first text that it reads; here they are those of the longest",
+    },
+    ignored=frozenset("axial_norm_std chunk_size_lm_head".split()) | OF_LOCAL_LAYERS,
     types=TYPES,
     read=read,
     write=write,

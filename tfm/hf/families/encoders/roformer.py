@@ -71,5 +71,6 @@ ROFORMER = Family(
         "RoFormerForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"encoder\.embed_positions\.|^cls\.",
+    constants={"roformer.encoder.embed_positions.weight": "PH"},
     copies=bert.copies("roformer"),
 )

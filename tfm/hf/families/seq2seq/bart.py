@@ -195,5 +195,6 @@ PEGASUS = Family(
     names=names(),
     heads={"PegasusForConditionalGeneration": HfHead("seq2seq")},
     unused=UNUSED,
+    constants={f"model.{stack}.embed_positions.weight": "PD" for stack in ("encoder", "decoder")},
     copies=copies("model"),
 )
