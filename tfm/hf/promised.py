@@ -66,13 +66,7 @@ def check(
         )
     used = {name for leaf in model_leaves for name in leaf.names}
     _say_spellings(used, promise, folder)
-    unused = [name for name in tensors if name not in used and not re.search(promise.family.unused, name)]
-    if unused:
-        in_body = next(
-            (name for name in unused if promise.family.prefix and name.startswith(promise.family.prefix)), ""
-        )
-        fields = suspects(in_body, promise, tensors) if in_body else ""
-        warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use{fields}", stacklevel=4)
+    _say_unused(used, tensors, promise, folder)
 
 
 def in_head(leaf: Leaf) -> bool:
@@ -85,6 +79,17 @@ def _remedy_of_head(promise: Promise, folder: Path) -> str:
     bare = next((name for name, head in promise.family.heads.items() if head.kind == "model"), None)
     body = f", or say architectures=[{bare}] in config.json to read the model without it" if bare else ""
     return f"train a new one with --init={folder}{body}"
+
+
+def _say_unused(used: set[str], tensors: Weights, promise: Promise, folder: Path) -> None:
+    """Warns of tensors that the model does not use."""
+    unused = [name for name in tensors if name not in used and not re.search(promise.family.unused, name)]
+    if unused:
+        in_body = next(
+            (name for name in unused if promise.family.prefix and name.startswith(promise.family.prefix)), ""
+        )
+        fields = suspects(in_body, promise, tensors) if in_body else ""
+        warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use{fields}", stacklevel=4)
 
 
 def _say_spellings(used: Iterable[str], promise: Promise, folder: Path) -> None:
