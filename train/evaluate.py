@@ -16,7 +16,8 @@ from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.hf_folder import HfFolder
-from train.runs.run_folder import RunFolder, open_folder
+from train.runs.languages import open_for
+from train.runs.run_folder import RunFolder
 from train.runs.weights import as_weights
 from train.settings import flags, schema
 from train.settings.limits import MAX_BEAMS
@@ -44,6 +45,8 @@ class EvaluateOptions:
     memory: of a language model trained with one: tokens of the rows before whose states every layer sees
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
+    source: of a translation model with several languages: that of the sources; by default as its folder says
+    target: of such a model: the language to translate into
     against: of a translation model: a file of other translations, one a line, to compare these with
     null_threshold: of answers: the least score of no answer, over that of the best one, that is too much for an answer
     max_answer: of answers: the tokens of the longest one
@@ -60,6 +63,8 @@ class EvaluateOptions:
     memory: int | None = None
     beams: int = 5
     length_penalty: float = 0.6
+    source: str = ""
+    target: str = ""
     against: str = ""
     null_threshold: float = 0.0
     max_answer: int = 30
@@ -75,6 +80,7 @@ class EvaluateOptions:
 # Flags that every task reads, and those that name files to write.
 COMMON = {"run", "data", "average", "weights"}
 FILES = ("to", "nbest")
+LANGUAGES = ("source", "target")
 
 # Metrics that --weights=int8 compares with those of the weights as they were trained.
 _COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte", "bleu", "chrf")
@@ -93,7 +99,7 @@ def evaluate(argv):
         return
     if not options.run:
         raise UserError("say which run to evaluate with --run=DIR")
-    folder = open_folder(options.run, changes)
+    folder = open_for(options, changes)
     explicit = flags.explicit_options(options, argv)
     run = _configure(folder.values, options, explicit)
     _check(options, run, set(explicit))
@@ -164,7 +170,7 @@ def _configure(values: Mapping[str, object], options: EvaluateOptions, explicit:
     """The saved run with the data and the task options of the flags. Raises UserError for flags of another task."""
     changes: dict[str, object] = {"model.kernel": "auto"}  # that of the run was for the devices of its training
     changes |= {"data.eval": options.data} if options.data else {}
-    for name in explicit:
+    for name in set(explicit) - set(LANGUAGES):
         owners = [task for task, entry in table.TASKS.items() if name in _field_names(entry.options)]
         if owners and f"task.{name}" not in values:
             flag = name.replace("_", "-")

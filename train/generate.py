@@ -22,7 +22,8 @@ from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.generation.options import GenerateOptions, choose_strategy
-from train.runs.run_folder import open_folder
+from train.runs.hf_folder import NO_CHANGES
+from train.runs.languages import open_for
 from train.runs.weights import as_weights
 from train.settings import flags
 
@@ -51,7 +52,7 @@ def generate(argv):
         return
     explicit = flags.explicit_options(options, argv)
     strategy = choose_strategy(explicit)
-    folder = open_folder(options.run)
+    folder = open_for(options, NO_CHANGES)
     if folder.task.generates == "pictures":
         from train.generation import pictures
 

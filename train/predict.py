@@ -12,7 +12,8 @@ from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.hf_folder import HfFolder
-from train.runs.run_folder import RunFolder, open_folder
+from train.runs.languages import open_for
+from train.runs.run_folder import RunFolder
 from train.runs.weights import as_weights
 from train.settings import flags
 from train.settings.predict import PredictOptions
@@ -49,7 +50,7 @@ def predict(argv):
     options = flags.options(PredictOptions, USAGE, argv)
     if options is None:
         return
-    folder = open_folder(options.run, changes)
+    folder = open_for(options, changes)
     predictor = _predictor(options, folder, set(flags.explicit_options(options, argv)))
     inputs = predictor.inputs(options, folder)
 

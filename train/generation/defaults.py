@@ -10,6 +10,7 @@ import tfm
 from train import UserError
 from train.generation.options import GenerateOptions
 from train.settings.gate import user_errors
+from train.tasks.translate import marks
 from train.text.special import document_marks, generation_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
 
     Raises UserError for what the folder asks for and is absent here.
     """
-    generation, vocab = generation_of(folder.processor), folder.config.model.padded_vocab
+    task, vocab = folder.config.task, folder.config.model.padded_vocab
+    translates = folder.task.generates == "translation"
+    generation = marks.generation(folder.processor, task) if translates else generation_of(folder.processor)
     early: bool | str = options.early_stopping
     if generation is None:
         return Choice(options, strategy or usual, [document_marks(folder.processor).last], None, vocab, early)

@@ -43,6 +43,8 @@ class GenerateOptions:
     keep: share of each that is kept, its upper rows (pixels)
     average: the newest checkpoints whose mean is used
     weights: trained | int8: kernels and tables in eight bits; train.evaluate --weights=int8 says what that costs
+    source: of a translation model with several languages: that of the sentences; by default as its folder says
+    target: of such a model: the language to translate into
     to: the file to write to; by default stdout; of pictures a .png
     max_new_tokens: tokens to add; by default 200 or as many as positions allow, of a translation twice its source
     n: completions of each prompt: samples, or the best of a beam
@@ -76,6 +78,8 @@ class GenerateOptions:
     keep: float = 0.5
     average: int = 1
     weights: Weights = "trained"
+    source: str = ""
+    target: str = ""
     to: str = ""
     max_new_tokens: int | None = None
     n: int = 1

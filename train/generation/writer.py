@@ -16,7 +16,7 @@ from train.generation.options import GenerateOptions
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
 from train.settings.gate import user_errors
-from train.tasks.translate import translation
+from train.tasks.translate import marks, translation
 from train.text import chat, tokenize
 
 # Tokens that are added if --max-new-tokens does not say how many.
@@ -167,7 +167,7 @@ class TranslationWriter:
         self.options = choice.options
         self.strategy = choice.strategy
         self.log = log
-        self.template = tokenize.sequence_template(folder.processor, folder.config.task.start)
+        self.template = marks.template(folder.processor, folder.config.task)
         if choice.generation is None:
             choice = choice._replace(stop=self.template.suffix[-1:])
         self.decoder = Decoder(folder, choice, self._spell, choice.options.stops)

@@ -22,6 +22,8 @@ class PredictOptions:
     file: a file of texts
     to: the file to write to; by default stdout
     field: the text column of the file, if it has another name than in the training data
+    source: of a translation model with several languages: that of the texts; by default as its folder says
+    target: of such a model: the language to translate into
     attention: a folder for pictures of where the model looks (image)
     labels: labels to choose from, with commas between, or a .txt with a line each (contrast of pictures and captions)
     template: a text with {} in the place of a label; several with | between, or in a .txt: their vectors are averaged
@@ -38,6 +40,8 @@ class PredictOptions:
     file: str = ""
     to: str = ""
     field: str = ""
+    source: str = ""
+    target: str = ""
     attention: str = ""
     labels: str = ""
     template: str = ""

@@ -18,6 +18,7 @@ ROBERTA = {
     "cls_token": "<s>",
     "mask_token": "<mask>",
 }
+M2M_100 = {field: token for field, token in ROBERTA.items() if field not in ("cls_token", "mask_token")}
 DEBERTA = {**BERT, "bos_token": "[CLS]", "eos_token": "[SEP]"}
 ALBERT = {**DEBERTA, "unk_token": "<unk>", "pad_token": "<pad>"}
 MPNET = {**ROBERTA, "unk_token": "[UNK]"}
@@ -31,7 +32,7 @@ LLAMA = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 # By the name of a class, or of a kind of model, in lower case and without "Tokenizer" and "Fast".
 BY_NAME: Mapping[str, Mapping[str, str]] = (
     dict.fromkeys(("bert", "distilbert", "electra", "mobilebert", "convbert", "roformer"), BERT)
-    | dict.fromkeys(("roberta", "bart", "xlmroberta", "camembert", "mbart", "nllb", "longformer"), ROBERTA)
+    | dict.fromkeys(("roberta", "bart", "xlmroberta", "camembert", "mbart", "mbart50", "nllb", "longformer"), ROBERTA)
     | dict.fromkeys(("deberta", "debertav2"), DEBERTA)
     | dict.fromkeys(("llama", "mistral"), LLAMA)
     | dict.fromkeys(("t5", "mt5", "umt5", "marian"), T5)
@@ -39,7 +40,7 @@ BY_NAME: Mapping[str, Mapping[str, str]] = (
     | {
         "albert": ALBERT,
         "mpnet": MPNET,
-        "m2m100": {field: token for field, token in ROBERTA.items() if field not in ("cls_token", "mask_token")},
+        "m2m100": M2M_100,
         "gpt2": GPT2,
         "gptneox": {**GPT2, "pad_token": "<|padding|>"},
         "openaigpt": OPENAI_GPT,

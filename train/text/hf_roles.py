@@ -29,7 +29,10 @@ GENERATION = "generation_config.json"
 TEMPLATE = "chat_template.jinja"
 
 # What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
-KEPT = ("chat_template", "padding_side", "truncation_side", "extra_special_tokens", "additional_special_tokens")
+KEPT = (
+    *("chat_template", "padding_side", "truncation_side", "extra_special_tokens", "additional_special_tokens"),
+    *("src_lang", "tgt_lang", "legacy_behaviour"),
+)
 
 
 def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, Any]) -> ConfiguredTokenizer:

@@ -10,7 +10,7 @@ from train import UserError
 from train.files.strict_json import json_text
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.text import hf_roles, tokenize, tokenizer_classes, tokenizer_files, tokenizer_kinds
+from train.text import hf_roles, languages, tokenize, tokenizer_classes, tokenizer_files, tokenizer_kinds
 from train.text.special import AnyTokenizer, ConfiguredTokenizer, role_ids
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def read(folder: Path, model: Config) -> ConfiguredTokenizer:
     with user_errors(str(folder)):
         configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
         configured.target = _read_target(folder)
+        if name := tokenizer_classes.mark_languages(tokenizer, tokenizer_files.read(folder)):
+            configured.fields[languages.FIELD] = name
     return configured
 
 

@@ -26,7 +26,7 @@ class SequenceTemplate(NamedTuple):
     """The special tokens of a translation model: around every text, at the decoder's start, padding.
 
     A translation is written after `decoder_prefix`, and ends with the last token of `suffix`. A model of transformers
-    writes the prefix itself.
+    writes the prefix itself. `target_frame` has prefix and suffix of translations, where they are others.
     """
 
     prefix: list[int]
@@ -34,11 +34,17 @@ class SequenceTemplate(NamedTuple):
     decoder_start: int
     pad: int
     writes_prefix: bool = False
+    target_frame: tuple[list[int], list[int]] | None = None
+
+    @property
+    def target(self) -> tuple[list[int], list[int]]:
+        """Prefix and suffix of a translation."""
+        return self.target_frame or (self.prefix, self.suffix)
 
     @property
     def decoder_prefix(self) -> list[int]:
         """The tokens before the first word of a translation."""
-        return [self.decoder_start] if self.writes_prefix else [self.decoder_start, *self.prefix]
+        return [self.decoder_start] if self.writes_prefix else [self.decoder_start, *self.target[0]]
 
     def wrap(self, ids: Iterable[int]) -> list[int]:
         """A text with its prefix and suffix."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from train.text import default_tokens, tokenizer_files, vocabulary_files
+from train.text import default_tokens, languages, tokenizer_files, vocabulary_files
 from train.text.special import added_tokens
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import guarded
@@ -29,10 +29,11 @@ class TokenizerClass(NamedTuple):
     build: the folder, its special tokens -> a tokenizer without special tokens
     special: the default special tokens by their field
     template: what stands around a text, and around a pair; None: bos_token and eos_token, as add_bos_token and
-        add_eos_token say
+        add_eos_token say, or as `scheme` says
     spaced: fields whose token takes the space before it, if no file says otherwise
     adds_bos: the default of add_bos_token
     target: as `build`, for the texts that a model writes, where they have a vocabulary of their own
+    scheme: how languages are marked, where they are
     """
 
     files: tuple[str, ...]
@@ -42,6 +43,7 @@ class TokenizerClass(NamedTuple):
     spaced: tuple[str, ...] = ()
     adds_bos: bool = False
     target: "Build | None" = None
+    scheme: languages.Scheme | None = None
 
     @property
     def model(self) -> str:
@@ -62,12 +64,11 @@ _ROBERTA = TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.ROBERTA,
 _BOS_EOS = ("{bos_token} $A {eos_token}", "{bos_token} $A {eos_token} {eos_token} $B {eos_token}")
 
 
-def _fairseq(template: tuple[str, str], *languages: str) -> TokenizerClass:
+def _fairseq(template: tuple[str, str] | None, codes: list[str], scheme: str = "") -> TokenizerClass:
+    """fairseq's layout with languages; every kind of space ends a word where they are few."""
     name = "sentencepiece.bpe.model"
-    build = vocabulary_files.sentencepiece(
-        name, vocabulary_files.fairseq(*languages), splits_spaces=len(languages) < 50
-    )
-    return TokenizerClass((name,), build, default_tokens.ROBERTA, template, _MASK)
+    build = vocabulary_files.sentencepiece(name, vocabulary_files.fairseq(*codes), splits_spaces=len(codes) < 50)
+    return TokenizerClass((name,), build, default_tokens.ROBERTA, template, _MASK, scheme=languages.SCHEMES.get(scheme))
 
 
 CLASSES: Mapping[str, TokenizerClass] = {
@@ -107,7 +108,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         _MASK,
     ),
     "DebertaV2Tokenizer": TokenizerClass(("spm.model",), vocabulary_files.deberta_v2, default_tokens.DEBERTA, _TYPED),
-    "XLMRobertaTokenizer": _fairseq(_TWICE),
+    "XLMRobertaTokenizer": _fairseq(_TWICE, []),
     "CamembertTokenizer": TokenizerClass(
         ("sentencepiece.bpe.model",),
         vocabulary_files.sentencepiece("sentencepiece.bpe.model", vocabulary_files.camembert),
@@ -115,11 +116,14 @@ CLASSES: Mapping[str, TokenizerClass] = {
         _TWICE,
         _MASK,
     ),
-    "MBartTokenizer": _fairseq(("$A {eos_token} {src_lang}", "$A $B {eos_token} {src_lang}"), *vocabulary_files.MBART),
-    "MBart50Tokenizer": _fairseq(
-        ("{src_lang} $A {eos_token}", "{src_lang} $A $B {eos_token}"),
-        *vocabulary_files.MBART,
-        *vocabulary_files.MBART_50,
+    "MBartTokenizer": _fairseq(None, languages.MBART, "MBartTokenizer"),
+    "MBart50Tokenizer": _fairseq(None, [*languages.MBART, *languages.MBART_50], "MBart50Tokenizer"),
+    "NllbTokenizer": _fairseq(None, languages.NLLB, "NllbTokenizer"),
+    "M2M100Tokenizer": TokenizerClass(
+        ("vocab.json", "sentencepiece.bpe.model"),
+        vocabulary_files.m2m_100,
+        default_tokens.M2M_100,
+        scheme=languages.SCHEMES["M2M100Tokenizer"],
     ),
     "MarianTokenizer": TokenizerClass(
         ("vocab.json", "source.spm", "target.spm"),
@@ -178,7 +182,7 @@ def contradiction(tokenizer: "Tokenizer", files: TokenizerFiles) -> str:
 def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:
     """What a folder says of its tokenizer, and its class. Raises ValueError for an unknown class or missing files."""
     files = tokenizer_files.read(folder)
-    name = _of_model(files.model_type) if files.class_name in _GENERIC else files.class_name
+    name = class_name(files)
     if not name:
         raise ValueError(
             f"it has no tokenizer.json, and tokenizer_config.json names no tokenizer_class; where transformers is "
@@ -194,6 +198,28 @@ def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:
     if missing:
         raise ValueError(f"it has neither tokenizer.json nor {', '.join(missing)}, which {name} reads; copy it there")
     return files, rules
+
+
+def class_name(files: TokenizerFiles) -> str:
+    """The class that a folder names, or that is named like its model; "" where none is."""
+    return _of_model(files.model_type) if files.class_name in _GENERIC else files.class_name
+
+
+def mark_languages(tokenizer: "Tokenizer", files: TokenizerFiles) -> str:
+    """The class of a tokenizer that marks languages; "" for others. Texts get the marks that the class puts there.
+
+    So transformers has it: what tokenizer.json puts around texts is that of the language when it was written.
+    """
+    name = files.text(languages.FIELD, "") or class_name(files)
+    if name not in languages.SCHEMES:
+        return ""
+    scheme = languages.SCHEMES[name]
+    source = scheme.token.format(files.text("src_lang", scheme.source))
+    if name == files.class_name and tokenizer.token_to_id(source) is not None:
+        rules = CLASSES[name]
+        names = {field: files.name(field, default) for field, default in rules.special.items()}
+        tokenizer.post_processor = _post_processor(tokenizer, rules, files, names)
+    return name
 
 
 def _of_model(model_type: str) -> str:
@@ -261,7 +287,9 @@ def _post_processor(
     """What the class puts around a text and a pair of texts."""
     from tokenizers import processors
 
-    if rules.template is None:
+    if rules.scheme:
+        templates = [template.split() for template in rules.scheme.templates(files)]
+    elif rules.template is None:
         begin = "{bos_token}" if files.option("add_bos_token", rules.adds_bos) and "bos_token" in names else ""
         end = "{eos_token}" if files.option("add_eos_token", False) and "eos_token" in names else ""
         single = f"{begin} $A {end}".split()
@@ -269,10 +297,9 @@ def _post_processor(
         templates = [single, [*single, *second]]
     else:
         templates = [template.split() for template in rules.template]
-    fields = {**names, "src_lang": files.text("src_lang", "en_XX")}
-    single, pair = ([part.format(**fields) for part in template] for template in templates)
-    ids = {name: tokenizer.token_to_id(name) for name in fields.values()}
-    used = {part.removesuffix(":1") for part in (*single, *pair)} & ids.keys()
+    single, pair = ([part.format(**names) for part in template] for template in templates)
+    used = {part.removesuffix(":1") for part in (*single, *pair)} - {"$A", "$B"}
+    ids = {name: tokenizer.token_to_id(name) for name in used}
     if missing := sorted(name for name in used if ids[name] is None):
         raise ValueError(f"its vocabulary has no {', '.join(missing)}, which stand around texts; correct the names")
     return processors.TemplateProcessing(

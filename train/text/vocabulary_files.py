@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from train.text import sentencepiece_model
+from train.text import languages, sentencepiece_model
 from train.text.sentencepiece_model import BYTE, CONTROL, SPACE, UNKNOWN, UNUSED, Piece
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import Casing, read_merges, read_vocab, word_pieces
@@ -30,12 +30,6 @@ _QWEN2 = (
 
 # A character of private use: no text has a token that ends in it, and none is written.
 _HIDDEN = "\U000f0000"
-
-# The languages of mBART (Liu et al. 2020) in the order of their ids, and those that mBART-50 has after them.
-MBART = """ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP
-    nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN""".split()
-MBART_50 = """af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE
-    sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI""".split()
 
 
 def bert(files: TokenizerFiles, names: Names) -> "Tokenizer":
@@ -196,6 +190,26 @@ def marian(file_name: str) -> Callable[[TokenizerFiles, Names], "Tokenizer"]:
         return tokenizer
 
     return build
+
+
+def m2m_100(files: TokenizerFiles, names: Names) -> "Tokenizer":
+    """sentencepiece.bpe.model, whose pieces have the ids of vocab.json; languages after them (Fan et al. 2021).
+
+    A piece without an id is left out, with a warning, as for Marian.
+    """
+    from tokenizers import decoders
+
+    codes = {"m2m100": languages.M2M_100, "wmt21": languages.WMT_21}
+    name, file_name = files.text("language_codes", "m2m100"), "sentencepiece.bpe.model"
+    if name not in codes:
+        raise ValueError(f"language_codes={name} is none of {', '.join(codes)}; correct it")
+    ids = read_vocab(files.folder / "vocab.json")
+    model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
+    pieces = _renumbered(model, ids, names, file_name)
+    tokens = _control(f"__{code}__" for code in codes[name])
+    tokenizer = sentencepiece_model.convert(model._replace(pieces=[*pieces, *tokens]))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(_HIDDEN, ""), tokenizer.decoder])
+    return tokenizer
 
 
 def _renumbered(

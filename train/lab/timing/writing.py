@@ -20,8 +20,7 @@ from train.lab.timing.peers.work import BeamShape, TextShape, TokenBatch
 from train.runs.run_folder import open_folder
 from train.runs.weights import as_weights
 from train.screens.console import Log
-from train.tasks.translate import translation
-from train.text import tokenize
+from train.tasks.translate import marks, translation
 
 Text = TypeVar("Text")
 Answer = TypeVar("Answer")
@@ -161,7 +160,7 @@ class Translations(FilePasses[list[int], list[int]]):
 
         self.model = TrainedModel(options, "translation")
         run, processor = self.model.folder.config, self.model.folder.processor
-        self.template = tokenize.sequence_template(processor, run.task.start)
+        self.template = marks.template(processor, run.task)
         self.beam = tfm.Beam(options.beams, length_penalty=run.task.length_penalty, offset=0, early_stopping="likely")
         lines = [line for line in files.read_lines(Path(options.data)) if line.strip()]
         encodings = processor.encode_batch(lines, add_special_tokens=False)

@@ -28,6 +28,8 @@ class Translate(TaskOptions):
     early_stopping: of that search: yes | no | likely: ends at as many translations as beams, never before better ones
         may follow, or once a better one is unlikely
     start: the token that a translation begins with; empty: [CLS]. Models of transformers have their own
+    source_language: of a model with several languages: that of the sources; by default as its folder says
+    target_language: of such a model: that of the translations
     """
 
     has_buckets: ClassVar[bool] = True
@@ -43,6 +45,8 @@ class Translate(TaskOptions):
     length_offset: float = 5.0
     early_stopping: Literal["yes", "no", "likely"] = "no"
     start: str = ""
+    source_language: str = ""
+    target_language: str = ""
 
     def __post_init__(self):
         check_fields(self)

@@ -9,9 +9,9 @@ from train.data.sources import files
 from train.screens.console import Log
 from train.settings.predict import PredictOptions
 from train.tasks.record import Folder, Prediction, Predictor
-from train.tasks.translate import translation
+from train.tasks.translate import marks, translation
 from train.tasks.translate.source import columns_of
-from train.text import control_tokens, tokenize
+from train.text import control_tokens
 
 
 def inputs(options: PredictOptions, folder: Folder) -> list[str]:
@@ -23,7 +23,7 @@ def inputs(options: PredictOptions, folder: Folder) -> list[str]:
     column = options.field or columns_of(data, folder.config.task).texts[0]
     texts = [options.text] if options.text else files.read_texts(Path(options.file), data, column)
     limit = folder.config.model.max_length
-    template = tokenize.sequence_template(folder.processor, folder.config.task.start)
+    template = marks.template(folder.processor, folder.config.task)
     for line, encoding in enumerate(control_tokens.encode(folder.processor, texts), start=1):
         tokens = len(template.wrap(encoding.ids))
         if limit is not None and tokens > limit:
@@ -41,4 +41,4 @@ def predict(params: tfm.Seq2Seq, folder: Folder, texts: Sequence[str], log: Log,
         yield Prediction(translated, {"text": text, "translation": translated})
 
 
-PREDICTOR = Predictor(("field",), inputs, predict)
+PREDICTOR = Predictor(("field", "source", "target"), inputs, predict)

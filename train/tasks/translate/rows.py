@@ -10,11 +10,10 @@ from train import UserError
 from train.data.tokens import PLAIN, Segmentation, TokenizedTexts, encode, ranges
 from train.screens.console import Log
 from train.settings.schema import Batch, Run
-from train.tasks.translate import pair_packing
+from train.tasks.translate import marks, pair_packing
 from train.tasks.translate.options import Translate
 from train.tasks.translate.pair_packing import RowPlan
 from train.tasks.translate.source import Pair
-from train.text import tokenize
 from train.text.special import target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
@@ -51,8 +50,9 @@ class TranslationPairs:
     ):
         self.template, self.smoothing = template, options.smoothing
         self.source, self.target = sides
-        special_tokens = len(template.prefix) + len(template.suffix)
-        lengths = np.stack([side.lengths + special_tokens for side in sides], axis=1)
+        frames = (template.prefix, template.suffix), template.target
+        special = [len(prefix) + len(suffix) for prefix, suffix in frames]
+        lengths = np.stack([side.lengths + count for side, count in zip(sides, special, strict=True)], axis=1)
         fits = lengths.max(1) <= batch.length
         if not fits.any():
             raise UserError(
@@ -82,8 +82,10 @@ class TranslationPairs:
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.translate.task`."""
         source_length, target_length = self.buckets.shape(rows).lengths
-        tokens, segments, positions = self._wrapped(self.source, rows, source_length)
-        targets, target_segments, target_positions = self._wrapped(self.target, rows, target_length)
+        tokens, segments, positions = self._wrapped(self.source, rows, source_length, self.template[:2])
+        targets, target_segments, target_positions = self._wrapped(
+            self.target, rows, target_length, self.template.target
+        )
         is_target = target_segments > 0
         decoder_tokens = np.where(is_target, np.roll(targets, 1, axis=1), self.template.pad)
         decoder_tokens[is_target & (target_positions == 0)] = self.template.decoder_start
@@ -100,13 +102,13 @@ class TranslationPairs:
         }
 
     def _wrapped(
-        self, side: TokenizedTexts, rows: np.ndarray, length: int
+        self, side: TokenizedTexts, rows: np.ndarray, length: int, frame: tuple[list[int], list[int]]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Texts with prefix and suffix, int32 [B,length], the segment of each token, from 1, and its position there.
 
         Segments are 0 where there is no token. Row -1 is empty.
         """
-        prefix, suffix, bounds = self.template.prefix, self.template.suffix, self.plan.bounds
+        (prefix, suffix), bounds = frame, self.plan.bounds
         counts = np.where(rows < 0, 0, bounds[rows + 1] - bounds[rows])
         texts = self.fitting[self.plan.order[ranges(bounds[rows], counts)]]
         sizes = side.starts[texts + 1] - side.starts[texts]
@@ -161,7 +163,7 @@ class PairReader:
             self.log.info(f"{(~says).sum():,} of {len(pairs):,} {name} have a side without tokens, and are left out")
             pairs = [pairs[n] for n in np.flatnonzero(says).tolist()]
             sides = self._encoded(pairs, name, segmentation)
-        template = tokenize.sequence_template(self.tokenizer, run.task.start)
+        template = marks.template(self.tokenizer, run.task)
         pack = run.data.pack if run.model.reads_packed else False
         rows = TranslationPairs(pairs, sides, run.batch, template, RowOptions(smoothing, max_shapes, pack, self._first))
         self._first = self._first or rows.plan

@@ -41,7 +41,7 @@ from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.record import HfSource, Saved, Task
-from train.tasks.translate import translation
+from train.tasks.translate import marks, translation
 from train.tasks.translate.options import EARLY_STOPPING, Translate
 from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
@@ -240,6 +240,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
         "task.length_penalty": values.get("length_penalty", 1.0),
         "task.length_offset": 0.0,
         "task.early_stopping": early,
+        **marks.of_folder(folder.processor, start),
     }
 
 
@@ -247,7 +248,7 @@ def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     from tfm.hf.generation import early_stopping_field
 
-    special, template = tokenize.special_tokens(tokenizer), tokenize.sequence_template(tokenizer, run.task.start)
+    special, template = tokenize.special_tokens(tokenizer), marks.template(tokenizer, run.task)
     fields: dict[str, Any] = {
         "bos_token_id": special.cls,
         "eos_token_id": special.sep,
@@ -257,8 +258,8 @@ def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any
     }
     if run.task.length_offset == 0:  # another has no counterpart in transformers
         fields["length_penalty"] = run.task.length_penalty
-    if template.prefix and generation_of(tokenizer) is None:
-        fields["forced_bos_token_id"] = template.prefix[0]
+    if template.target[0] and generation_of(tokenizer) is None:
+        fields["forced_bos_token_id"] = template.target[0][0]
     return fields
 
 

@@ -18,9 +18,10 @@ from train.devices.cpu import core_count
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.schema import Run
+from train.tasks.translate import marks
 from train.tasks.translate.options import EARLY_STOPPING, Translate
-from train.text import control_tokens, tokenize
-from train.text.special import generation_of, target_tokenizer
+from train.text import control_tokens
+from train.text.special import target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
 Result = TypeVar("Result")
@@ -49,8 +50,8 @@ def translate(
 ) -> list[str]:
     """The best translation of each text, in the order of the texts."""
     params = tfm.separate_layers(params, run.model)
-    template = tokenize.sequence_template(tokenizer, run.task.start)
-    generation = generation_of(tokenizer)
+    template = marks.template(tokenizer, run.task)
+    generation = marks.generation(tokenizer, run.task)
     template = template._replace(writes_prefix=generation is not None)
     stop = template.suffix[-1:] if generation is None else generation.stop
     beam = _beam(run.task)
@@ -159,14 +160,15 @@ def word_alignment(
     A mean over layers, heads and the tokens of a target word, and a sum over the tokens of a source word. The
     position that predicts a token attends for it.
     """
-    template = tokenize.sequence_template(tokenizer, run.task.start)
+    template = marks.template(tokenizer, run.task)
     (source_ids,) = control_tokens.encode(tokenizer, [source])
     (target_ids,) = control_tokens.encode(target_tokenizer(tokenizer), [target])
     tokens, valid = padded([template.wrap(source_ids.ids)], template.pad)
     target_tokens, _ = padded([[*template.decoder_prefix, *target_ids.ids]], template.pad)
     weights = np.asarray(_alignment(run.model, encode_sources(run.model, params, tokens, valid), target_tokens))
-    first = len(template.prefix)  # place of the first source word, and of the prediction of the first target word
-    weights = weights[first : first + len(target_ids.ids), first : first + len(source_ids.ids)]
+    first = len(template.prefix)  # place of the first source word
+    first_target = len(template.target[0])
+    weights = weights[first_target : first_target + len(target_ids.ids), first : first + len(source_ids.ids)]
     source_words, source_starts = tokenize.words(source, source_ids)
     target_words, target_starts = tokenize.words(target, target_ids)
     by_word = np.add.reduceat(np.add.reduceat(weights, source_starts, axis=1), target_starts, axis=0)

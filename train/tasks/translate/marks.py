@@ -1,0 +1,79 @@
+"""What stands around sources and translations: the marks of texts, and of languages where a model has several."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from tfm.options.choices import suggest
+from train import UserError
+from train.tasks.translate.options import Translate
+from train.text import languages, tokenize
+from train.text.languages import Languages
+from train.text.special import AnyTokenizer, generation_of
+from train.text.tokenize import SequenceTemplate
+
+if TYPE_CHECKING:
+    from tfm.hf.generation import FolderGeneration
+
+# The languages that an error names.
+_SHOWN = 5
+
+
+def template(tokenizer: AnyTokenizer, task: Translate) -> SequenceTemplate:
+    """The special tokens of a task. Raises UserError for a language that the model lacks, or where one must be named.
+
+    Where the folder starts translations with the token of a language, that of the target takes its place, as mBART has
+    it; else the token stands where that of the source stands.
+    """
+    plain = tokenize.sequence_template(tokenizer, task.start)
+    known = languages.of(tokenizer)
+    if known is None:
+        for flag, language in (("source", task.source_language), ("target", task.target_language)):
+            if language:
+                raise UserError(f"--{flag}={language} names a language, and the model marks none; leave it out")
+        return plain
+    if not task.target_language:
+        raise UserError(
+            f"the model translates into {len(known.ids)} languages; say --target=LANG, such as {_some(known)} "
+            "(--task.target-language of train.main)"
+        )
+    source = _token(known, "source", task.source_language or known.source)
+    target = _token(known, "target", task.target_language)
+    (prefix, suffix), target_frame = known.frame(source), known.frame(target)
+    start = target if known.name(plain.decoder_start) else plain.decoder_start
+    return plain._replace(prefix=prefix, suffix=suffix, decoder_start=start, target_frame=target_frame)
+
+
+def generation(tokenizer: AnyTokenizer, task: Translate) -> "FolderGeneration | None":
+    """How the model's folder wants translations to be written, the first token being that of the target's language."""
+    folder, known = generation_of(tokenizer), languages.of(tokenizer)
+    if folder is None or known is None or task.target_language not in known.ids:
+        return folder
+    starts_with_language = bool(known.name(tokenizer.token_to_id(task.start)))
+    if starts_with_language and not known.name(folder.values.get("forced_bos_token_id")):
+        return folder
+    forced = {"forced_bos_token_id": known.ids[task.target_language]}
+    return dataclasses.replace(folder, values={**folder.values, **forced})
+
+
+def of_folder(tokenizer: AnyTokenizer, start: int) -> dict[str, str]:
+    """The options of a run with the languages that a folder itself names; `start` is the token of the decoder."""
+    folder, known = generation_of(tokenizer), languages.of(tokenizer)
+    if known is None:
+        return {}
+    forced = None if folder is None else folder.values.get("forced_bos_token_id")
+    source = known.source if known.source in known.ids else ""
+    target = known.name(forced) or known.name(start)
+    return {"task.source_language": source, "task.target_language": target}
+
+
+def _token(known: Languages, flag: str, language: str) -> int:
+    if language not in known.ids:
+        nearest = suggest(language, known.ids)
+        raise UserError(f"--{flag}={language} is no language of the model{nearest}; it has {_some(known)}")
+    return known.ids[language]
+
+
+def _some(known: Languages) -> str:
+    names = list(known.ids)
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest
