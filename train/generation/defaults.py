@@ -92,6 +92,8 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
     """
     task, vocab = folder.config.task, folder.config.model.padded_vocab
     translates = folder.task.generates == "translation"
+    if translates:
+        marks.template(folder.processor, task)  # refuses languages before weights are read
     generation = marks.generation(folder.processor, task) if translates else generation_of(folder.processor)
     early: bool | str = options.early_stopping
     if generation is None:

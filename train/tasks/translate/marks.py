@@ -69,7 +69,7 @@ def of_folder(tokenizer: AnyTokenizer, start: int) -> dict[str, str]:
 def _token(known: Languages, flag: str, language: str) -> int:
     if language not in known.ids:
         nearest = suggest(language, known.ids)
-        raise UserError(f"--{flag}={language} is no language of the model{nearest}; it has {_some(known)}")
+        raise UserError(f"--{flag}={language} is no language of the model, which has {_some(known)}{nearest}")
     return known.ids[language]
 
 

@@ -82,10 +82,9 @@ class TranslationPairs:
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.translate.task`."""
         source_length, target_length = self.buckets.shape(rows).lengths
-        tokens, segments, positions = self._wrapped(self.source, rows, source_length, self.template[:2])
-        targets, target_segments, target_positions = self._wrapped(
-            self.target, rows, target_length, self.template.target
-        )
+        frame, target_frame = (self.template.prefix, self.template.suffix), self.template.target
+        tokens, segments, positions = self._wrapped(self.source, rows, source_length, frame)
+        targets, target_segments, target_positions = self._wrapped(self.target, rows, target_length, target_frame)
         is_target = target_segments > 0
         decoder_tokens = np.where(is_target, np.roll(targets, 1, axis=1), self.template.pad)
         decoder_tokens[is_target & (target_positions == 0)] = self.template.decoder_start

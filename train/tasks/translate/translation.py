@@ -20,7 +20,7 @@ from train.screens.finite import checked
 from train.settings.schema import Run
 from train.tasks.translate import marks
 from train.tasks.translate.options import EARLY_STOPPING, Translate
-from train.text import control_tokens
+from train.text import control_tokens, tokenize
 from train.text.special import target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
