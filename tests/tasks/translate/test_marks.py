@@ -1,0 +1,89 @@
+"""What stands around texts of models with several languages, by hand."""
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tfm.hf.generation import FolderGeneration
+from train import UserError
+from train.settings.schema import Batch
+from train.tasks.translate import marks
+from train.tasks.translate.options import Translate
+from train.tasks.translate.rows import RowOptions, TranslationPairs
+from train.text import languages
+from train.text.special import ConfiguredTokenizer
+
+WORDS = "<s> <pad> </s> <unk> en_XX fr_XX de_DE a b".split()
+
+
+def tokenizer(name, words=WORDS, **generation):
+    model = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, "<unk>"))
+    model.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    model.add_special_tokens([word for word in words if len(word) > 1])
+    fields = {"eos_token": "</s>", "pad_token": "<pad>", languages.FIELD: name}
+    return ConfiguredTokenizer(model, fields, generation=FolderGeneration(generation, "generation_config.json"))
+
+
+def task(start="</s>", source="", target="fr_XX"):
+    return Translate(start=start, source_language=source, target_language=target)
+
+
+def test_a_language_stands_before_a_text_or_behind_its_end():
+    template = marks.template(tokenizer("MBart50Tokenizer"), task(source="de_DE"))
+    assert template[:3] == ([6], [2], 2)
+    assert template.target == ([5], [2])
+    assert template.decoder_prefix == [2, 5]
+    template = marks.template(tokenizer("MBartTokenizer"), task())
+    assert template[:3] == ([], [2, 4], 2), "en_XX is the language of mBART's texts"
+    assert template.target == ([], [2, 5])
+    assert template.decoder_prefix == [2]
+
+
+def test_nllb_may_have_both_forms():
+    nllb = tokenizer("NllbTokenizer", [*WORDS, "eng_Latn", "fra_Latn"])
+    assert marks.template(nllb, task(target="fra_Latn"))[:2] == ([9], [2])
+    nllb.fields["legacy_behaviour"] = True
+    assert marks.template(nllb, task(target="fra_Latn"))[:2] == ([], [2, 9])
+
+
+def test_the_first_token_is_the_language_of_the_target():
+    generation = marks.generation(tokenizer("MBart50Tokenizer", forced_bos_token_id=6), task())
+    assert generation.values == {"forced_bos_token_id": 5}
+    starts = task(start="de_DE")
+    assert marks.template(tokenizer("MBartTokenizer"), starts).decoder_start == 5, "it starts with a language"
+    assert marks.generation(tokenizer("MBartTokenizer"), starts).values == {}
+
+
+def test_languages_that_a_folder_names_itself():
+    options = marks.of_folder(tokenizer("MBart50Tokenizer", forced_bos_token_id=6), 2)
+    assert options == {"task.source_language": "en_XX", "task.target_language": "de_DE"}
+    assert marks.of_folder(tokenizer("MBartTokenizer"), 5)["task.target_language"] == "fr_XX"
+    assert marks.of_folder(tokenizer("MBartTokenizer"), 2)["task.target_language"] == ""
+    assert marks.of_folder(tokenizer("BartTokenizer"), 2) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("MBartTokenizer", {"target": ""}, r"into 3 languages; say --target=LANG, such as en_XX, fr_XX"),
+        ("MBartTokenizer", {"target": "fr"}, "--target=fr is no language of the model, which has en_XX, fr_XX, de_DE"),
+        ("MBart50Tokenizer", {"source": "en_X"}, "--source=en_X is .*did you mean en_XX"),
+        ("BartTokenizer", {}, "--target=fr_XX names a language, and the model marks none; leave it out"),
+    ],
+)  # fmt: skip
+def test_languages_that_are_refused(name, options, message):
+    with pytest.raises(UserError, match=message):
+        marks.template(tokenizer(name), task(**options))
+
+
+def test_sides_of_a_pair_have_their_languages():
+    class Side:
+        lengths, starts, ids = np.array([1]), np.array([0, 1]), np.array([7])
+
+    template = marks.template(tokenizer("MBart50Tokenizer"), task())
+    batch = Batch(tokens=16, length=8, multiple=2)
+    rows = TranslationPairs([("a", "a")], [Side, Side], batch, template, RowOptions(0.0, 1, pack=False))
+    fields = rows.batch(np.array([0]))
+    assert fields["tokens"][0, :3].tolist() == [4, 7, 2]
+    assert fields["targets"][0, :3].tolist() == [5, 7, 2]
+    assert fields["target"][0, :3].tolist() == [2, 5, 7]
