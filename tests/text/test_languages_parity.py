@@ -71,7 +71,7 @@ def test_texts_and_translations_are_those_of_transformers(case, tmp_path, capsys
         tokenizer.save_pretrained(tmp_path)
         (tmp_path / "sentencepiece.bpe.model").unlink()
     torch.manual_seed(0)
-    config = getattr(transformers, f"{model}Config")(vocab_size=len(tokenizer) + 5, **SIZES)
+    config = getattr(transformers, f"{model}Config")(vocab_size=len(tokenizer), **SIZES)
     reference = getattr(transformers, f"{model}ForConditionalGeneration")(config).eval()
     reference.save_pretrained(tmp_path)
     sizes = read_object(tmp_path / "config.json")
@@ -79,7 +79,7 @@ def test_texts_and_translations_are_those_of_transformers(case, tmp_path, capsys
     class Model:
         vocab = sizes["vocab_size"]
 
-    ours = hf_tokenizer.read(tmp_path, Model)
+    own = hf_tokenizer.read(tmp_path, Model)
     (tmp_path / "texts.txt").write_text("\n".join(" ".join(text.split()) for text in STRINGS))
     flags = [f"--source={source}", f"--target={target}", "--strategy=greedy", "--max-new-tokens=12", "--batch=8"]
     flags.append(f"--to={tmp_path / 'written.jsonl'}")
@@ -89,9 +89,9 @@ def test_texts_and_translations_are_those_of_transformers(case, tmp_path, capsys
     texts = [" ".join(text.split()) for text in STRINGS]
     for text, row in zip(texts, rows, strict=True):
         inputs = tokenizer(text, return_tensors="pt")
-        known = languages.of(ours)
-        prefix, suffix = known.frame(known.ids[source])
-        ids = ours.encode(text, add_special_tokens=False).ids
+        spoken = languages.of(own)
+        prefix, suffix = spoken.frame(spoken.ids[source])
+        ids = own.encode(text, add_special_tokens=False).ids
         assert [*prefix, *ids, *suffix] == inputs.input_ids[0].tolist(), text
         written = reference.generate(
             **inputs, forced_bos_token_id=token, max_new_tokens=12, num_beams=1, do_sample=False

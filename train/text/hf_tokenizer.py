@@ -46,7 +46,7 @@ def read(folder: Path, model: Config) -> ConfiguredTokenizer:
     with user_errors(str(folder)):
         configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
         configured.target = _read_target(folder)
-        if name := tokenizer_classes.mark_languages(tokenizer, tokenizer_files.read(folder)):
+        if name := _mark_languages(tokenizer, tokenizer_files.read(folder)):
             configured.fields[languages.FIELD] = name
     return configured
 
@@ -93,6 +93,23 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
         warnings.warn(
             f"{files.folder}: tokenizer_class={files.class_name} {difference}; tokenizer.json is followed", stacklevel=2
         )
+
+
+def _mark_languages(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles) -> str:
+    """The class of a tokenizer that marks languages; "" for others. Texts get the marks that the class puts there.
+
+    So transformers has it: what tokenizer.json puts around texts is that of the language when it was written.
+    """
+    name = files.text(languages.FIELD, "") or tokenizer_classes.class_name(files)
+    if name not in languages.SCHEMES:
+        return ""
+    scheme = languages.SCHEMES[name]
+    source = scheme.token.format(files.text("src_lang", scheme.source))
+    if name == files.class_name and tokenizer.token_to_id(source) is not None:
+        rules = tokenizer_classes.CLASSES[name]
+        names = {field: files.name(field, default) for field, default in rules.special.items()}
+        tokenizer.post_processor = tokenizer_classes.post_processor(tokenizer, rules, files, names)
+    return name
 
 
 def target_text(tokenizer: AnyTokenizer) -> str:

@@ -53,12 +53,14 @@ class Scheme(NamedTuple):
     language: what languages look like, a pattern
     source: the language of a text that nobody names
     before: whether the token stands before a text; else behind its end. NLLB's legacy_behaviour turns it
+    model: the kind of the vocabulary, as the tokenizers library calls it
     """
 
     token: str
     language: str
     source: str
     before: bool = True
+    model: str = "Unigram"
 
     def templates(self, files: "TokenizerFiles") -> tuple[str, str]:
         """What stands around a text, and around a pair, as the folder says."""
@@ -72,8 +74,8 @@ class Scheme(NamedTuple):
 SCHEMES = {
     "MBartTokenizer": Scheme("{}", "[a-z]{2}_[A-Z]{2}", "en_XX", before=False),
     "MBart50Tokenizer": Scheme("{}", "[a-z]{2}_[A-Z]{2}", "en_XX"),
-    "M2M100Tokenizer": Scheme("__{}__", "[a-z]{2,3}", "en"),
-    "NllbTokenizer": Scheme("{}", "[a-z]{3}_[A-Z][a-z]{3}", "eng_Latn"),
+    "M2M100Tokenizer": Scheme("__{}__", "[a-z]{2,3}", "en", model="BPE"),
+    "NllbTokenizer": Scheme("{}", "[a-z]{3}_[A-Z][a-z]{3}", "eng_Latn", model="BPE"),
 }
 
 

@@ -48,6 +48,8 @@ class TokenizerClass(NamedTuple):
     @property
     def model(self) -> str:
         """The kind of its vocabulary, as the tokenizers library calls it."""
+        if self.scheme:
+            return self.scheme.model
         if self.files == ("vocab.txt",):
             return "WordPiece"
         return "BPE" if self.files in (_PAIRS, ("tokenizer.model",)) else "Unigram"
@@ -170,7 +172,7 @@ def contradiction(tokenizer: "Tokenizer", files: TokenizerFiles) -> str:
     model = type(tokenizer.model).__name__
     if model != rules.model:
         return f"has a vocabulary of {rules.model}, and tokenizer.json one of {model}"
-    if rules.template is None or "src_lang" in rules.template[0]:
+    if rules.template is None:
         return ""
     names = {field: files.name(field, default) for field, default in rules.special.items()}
     frame = [part.format(**names) for part in rules.template[0].split() if part != "$A"]
@@ -205,23 +207,6 @@ def class_name(files: TokenizerFiles) -> str:
     return _of_model(files.model_type) if files.class_name in _GENERIC else files.class_name
 
 
-def mark_languages(tokenizer: "Tokenizer", files: TokenizerFiles) -> str:
-    """The class of a tokenizer that marks languages; "" for others. Texts get the marks that the class puts there.
-
-    So transformers has it: what tokenizer.json puts around texts is that of the language when it was written.
-    """
-    name = files.text(languages.FIELD, "") or class_name(files)
-    if name not in languages.SCHEMES:
-        return ""
-    scheme = languages.SCHEMES[name]
-    source = scheme.token.format(files.text("src_lang", scheme.source))
-    if name == files.class_name and tokenizer.token_to_id(source) is not None:
-        rules = CLASSES[name]
-        names = {field: files.name(field, default) for field, default in rules.special.items()}
-        tokenizer.post_processor = _post_processor(tokenizer, rules, files, names)
-    return name
-
-
 def _of_model(model_type: str) -> str:
     """The class that is named like the model; "" where none is."""
     word = _AS.get(model_type, model_type).replace("-", "").replace("_", "")
@@ -251,7 +236,7 @@ def _with_special(rules: TokenizerClass, build: "Build", files: TokenizerFiles) 
     names |= {field: token.content for field, token in files.special.items()}
     tokenizer = build(files, names)
     add_tokens(tokenizer, files, _named(tokenizer, rules, files))
-    tokenizer.post_processor = _post_processor(tokenizer, rules, files, names)
+    tokenizer.post_processor = post_processor(tokenizer, rules, files, names)
     return tokenizer
 
 
@@ -281,7 +266,7 @@ def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[A
             )
 
 
-def _post_processor(
+def post_processor(
     tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles, names: Mapping[str, str]
 ) -> "TemplateProcessing":
     """What the class puts around a text and a pair of texts."""

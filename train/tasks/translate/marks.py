@@ -25,55 +25,55 @@ def template(tokenizer: AnyTokenizer, task: Translate) -> SequenceTemplate:
     it; else the token stands where that of the source stands.
     """
     plain = tokenize.sequence_template(tokenizer, task.start)
-    known = languages.of(tokenizer)
-    if known is None:
+    spoken = languages.of(tokenizer)
+    if spoken is None:
         for flag, language in (("source", task.source_language), ("target", task.target_language)):
             if language:
                 raise UserError(f"--{flag}={language} names a language, and the model marks none; leave it out")
         return plain
     if not task.target_language:
         raise UserError(
-            f"the model translates into {len(known.ids)} languages; say --target=LANG, such as {_some(known)} "
+            f"the model translates into {len(spoken.ids)} languages; say --target=LANG, such as {_some(spoken)} "
             "(--task.target-language of train.main)"
         )
-    source = _token(known, "source", task.source_language or known.source)
-    target = _token(known, "target", task.target_language)
-    (prefix, suffix), target_frame = known.frame(source), known.frame(target)
-    start = target if known.name(plain.decoder_start) else plain.decoder_start
+    source = _token(spoken, "source", task.source_language or spoken.source)
+    target = _token(spoken, "target", task.target_language)
+    (prefix, suffix), target_frame = spoken.frame(source), spoken.frame(target)
+    start = target if spoken.name(plain.decoder_start) else plain.decoder_start
     return plain._replace(prefix=prefix, suffix=suffix, decoder_start=start, target_frame=target_frame)
 
 
 def generation(tokenizer: AnyTokenizer, task: Translate) -> "FolderGeneration | None":
     """How the model's folder wants translations to be written, the first token being that of the target's language."""
-    folder, known = generation_of(tokenizer), languages.of(tokenizer)
-    if folder is None or known is None or task.target_language not in known.ids:
+    folder, spoken = generation_of(tokenizer), languages.of(tokenizer)
+    if folder is None or spoken is None or task.target_language not in spoken.ids:
         return folder
-    starts_with_language = bool(known.name(tokenizer.token_to_id(task.start)))
-    if starts_with_language and not known.name(folder.values.get("forced_bos_token_id")):
+    starts_with_language = bool(spoken.name(tokenizer.token_to_id(task.start)))
+    if starts_with_language and not spoken.name(folder.values.get("forced_bos_token_id")):
         return folder
-    forced = {"forced_bos_token_id": known.ids[task.target_language]}
+    forced = {"forced_bos_token_id": spoken.ids[task.target_language]}
     return dataclasses.replace(folder, values={**folder.values, **forced})
 
 
 def of_folder(tokenizer: AnyTokenizer, start: int) -> dict[str, str]:
     """The options of a run with the languages that a folder itself names; `start` is the token of the decoder."""
-    folder, known = generation_of(tokenizer), languages.of(tokenizer)
-    if known is None:
+    folder, spoken = generation_of(tokenizer), languages.of(tokenizer)
+    if spoken is None:
         return {}
     forced = None if folder is None else folder.values.get("forced_bos_token_id")
-    source = known.source if known.source in known.ids else ""
-    target = known.name(forced) or known.name(start)
+    source = spoken.source if spoken.source in spoken.ids else ""
+    target = spoken.name(forced) or spoken.name(start)
     return {"task.source_language": source, "task.target_language": target}
 
 
-def _token(known: Languages, flag: str, language: str) -> int:
-    if language not in known.ids:
-        nearest = suggest(language, known.ids)
-        raise UserError(f"--{flag}={language} is no language of the model, which has {_some(known)}{nearest}")
-    return known.ids[language]
+def _token(spoken: Languages, flag: str, language: str) -> int:
+    if language not in spoken.ids:
+        nearest = suggest(language, spoken.ids)
+        raise UserError(f"--{flag}={language} is no language of the model, which has {_some(spoken)}{nearest}")
+    return spoken.ids[language]
 
 
-def _some(known: Languages) -> str:
-    names = list(known.ids)
+def _some(spoken: Languages) -> str:
+    names = list(spoken.ids)
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + rest
