@@ -211,8 +211,9 @@ class Family:
         unknown = sorted(name for name in fields.keys() - supported if name.rpartition(".")[2] not in ignored)
         if unknown:
             warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
-        for name in self.absent.keys() - {name for name, value in fields.items() if value is not None}:
-            warnings.warn(f"config.json has no {name}: {self.absent[name]}", stacklevel=5)
+        for name, reason in self.absent.items():
+            if fields.get(name) is None:
+                warnings.warn(f"config.json has no {name}: {reason}", stacklevel=5)
         is_counted = head.kind in COUNTED and "classes" not in head.overrides
         values: dict[str, object] = {"classes": class_count(fields) if is_counted else len(class_names(fields)) or 2}
         for name, field in self.fields.items():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import warnings
 import zlib
@@ -20,7 +21,7 @@ from tfm.hf.flax_layout import Msgpack
 from tfm.hf.gguf_file import gguf_fields, gguf_weights
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
-from tfm.hf.promised import Promise, abbreviate, check, in_head
+from tfm.hf.promised import Promise, abbreviate, in_head, report
 from tfm.hf.quantized import dequantized
 from tfm.hf.tensors import Tensors, Weights, gguf_file, write_folder
 from tfm.options.json_text import read_object
@@ -91,7 +92,8 @@ def open_folder(
     config, model_leaves = _tied(config, head, hf_family, tensors, folder, is_fixed=bool(reinitialize))
     specs = head.specs(config)
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
-    check(config, model_leaves, reinitialized, tensors, Promise(fields, hf_family, head), folder)
+    if not _is_promised(model_leaves, reinitialized, tensors, hf_family):
+        report(config, model_leaves, reinitialized, tensors, Promise(fields, hf_family, head), folder)
     return Opened(fields, hf_family, head, config, specs, model_leaves, tensors, reinitialized)
 
 
@@ -175,6 +177,20 @@ def _reinitialized(
             warnings.warn(f"{message}, so train the model before you rely on it", stacklevel=4)
     absent = missing.keys() | resized.keys()
     return frozenset(leaf.path for leaf in model_leaves if not absent.isdisjoint(leaf.names))
+
+
+def _is_promised(
+    model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family
+) -> bool:
+    """Whether the tensors are just those of the model, by their names and shapes, and no field says otherwise."""
+    by_name = {name: leaf for leaf in model_leaves for name in leaf.names}
+    for name, leaf in by_name.items():
+        if leaf.path in reinitialized:
+            continue
+        if name not in tensors or tensors.like(name).shape != leaf.shape or tensors.like(name).dtype.kind in "iub":
+            return False
+    unused = [name for name in tensors if name not in by_name and not re.search(hf_family.unused, name)]
+    return not (unused or hf_family.spellings or hf_family.constants)
 
 
 def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> PyTree:

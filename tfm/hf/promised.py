@@ -1,4 +1,4 @@
-"""Whether the tensors of a folder are those that its config.json promises; if not, which field is wrong."""
+"""What is wrong with a folder whose tensors are not those that its config.json promises, and with which field."""
 
 import re
 import warnings
@@ -30,7 +30,7 @@ class Promise(NamedTuple):
         return self.family.architecture(self.fields)
 
 
-def check(
+def report(
     config: Config,
     model_leaves: Sequence[Leaf],
     reinitialized: frozenset[str],

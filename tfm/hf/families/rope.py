@@ -170,5 +170,5 @@ def rope_scaling(rope: Mapping[str, Json]) -> dict[str, Json]:
     So does the length of training, where short and long texts have factors of their own.
     """
     scaling = {name: value for name, value in rope.items() if name not in ("rope_theta", "partial_rotary_factor")}
-    beside = {_ORIGINAL: rope[_ORIGINAL]} if rope["rope_type"] == "longrope" else {}
-    return {"rope_scaling": None if rope["rope_type"] == "default" else scaling} | beside
+    fields: dict[str, Json] = {"rope_scaling": None if rope["rope_type"] == "default" else scaling}
+    return fields | ({_ORIGINAL: rope[_ORIGINAL]} if rope["rope_type"] == "longrope" else {})
