@@ -179,9 +179,7 @@ def _reinitialized(
     return frozenset(leaf.path for leaf in model_leaves if not absent.isdisjoint(leaf.names))
 
 
-def _is_promised(
-    model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family
-) -> bool:
+def _is_promised(model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family) -> bool:
     """Whether the tensors are just those of the model, by their names and shapes, and no field says otherwise."""
     by_name = {name: leaf for leaf in model_leaves for name in leaf.names}
     for name, leaf in by_name.items():
