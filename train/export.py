@@ -206,11 +206,11 @@ def _token_differences(folder, to: Path, model) -> dict[str, float]:
 
 def _greedy_difference(folder, params, to: Path, read_params) -> dict[str, float]:
     """How many greedy texts differ in the written folder: none, or UserError. {} where none are written."""
-    if folder.task.generates not in ("continuation", "translation"):
-        return {}
-    from train.generation.greedy_texts import text_difference
+    from train.generation.greedy_texts import text_difference, writes_texts
     from train.runs.hf_folder import HfFolder
 
+    if not writes_texts(folder):
+        return {}
     return {"greedy texts": text_difference(folder, params, HfFolder(to), read_params)}
 
 

@@ -59,8 +59,7 @@ def saved(tmp_path_factory):
     ],
 )
 def test_refused_with_the_field(saved, tmp_path, model, field, value, sentence):
-    copy = _copy(saved(*model), tmp_path)
-    changed(copy, "config.json", field, value)
+    copy = _changed_copy(saved(*model), tmp_path, field, value)
     with pytest.raises(ValueError, match=sentence):
         from_hf(copy)
 
@@ -76,8 +75,7 @@ def test_refused_with_the_field(saved, tmp_path, model, field, value, sentence):
     ],
 )
 def test_said_with_the_field(saved, tmp_path, model, field, value, sentence):
-    copy = _copy(saved(*model), tmp_path)
-    changed(copy, "config.json", field, value)
+    copy = _changed_copy(saved(*model), tmp_path, field, value)
     with pytest.warns(UserWarning, match=sentence):
         from_hf(copy)
 
@@ -89,8 +87,7 @@ def test_said_with_the_field(saved, tmp_path, model, field, value, sentence):
 def test_the_answer_is_that_of_transformers(saved, tmp_path, model, field, value):
     import transformers
 
-    copy = _copy(saved(*model), tmp_path)
-    changed(copy, "config.json", field, value)
+    copy = _changed_copy(saved(*model), tmp_path, field, value)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         outputs = results(*from_hf(copy))
@@ -153,11 +150,12 @@ def test_tokenizer_fields_are_followed(bert_tokenizer, field, value):
         assert tokenizer.encode(text).ids == expected(text)["input_ids"]
 
 
-def _copy(folder, to):
-    """The files of a folder in another one, weights as links."""
+def _changed_copy(folder, to, field, value):
+    """The files of a folder in another one, weights as links; a field of config.json has another value."""
     for path in folder.iterdir():
         if path.name == "config.json":
             (to / path.name).write_text(path.read_text())
         else:
             (to / path.name).symlink_to(path)
+    changed(to, "config.json", field, value)
     return to

@@ -6,6 +6,7 @@ import pytest
 from sentencepiece_files import m2m_100, pieces
 
 from tfm.options.json_text import read_object
+from train.export import main as export
 from train.generate import main
 from train.text import hf_tokenizer, languages
 from train.text.same_ids import STRINGS
@@ -99,3 +100,4 @@ def test_texts_and_translations_are_those_of_transformers(case, tmp_path, capsys
         assert row["completion"].strip() == tokenizer.decode(written[0], skip_special_tokens=True).strip()
     assert main([f"--run={tmp_path}", "--prompt=a", "--strategy=greedy"]) == 2
     assert "say --target=LANG" in capsys.readouterr().err
+    assert export([f"--run={tmp_path}", f"--to={tmp_path / 'again'}"]) == 0

@@ -9,12 +9,20 @@ from train.generation.writer import WRITERS
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
 from train.screens.console import Log
+from train.text import languages
 from train.text.same_ids import STRINGS
 
 # The most tokens that are written.
 NEW_TOKENS = 8
 
 PROMPTS = tuple(" ".join(text.split()[:4]) for text in STRINGS[:3])
+
+
+def writes_texts(folder: RunFolder | HfFolder) -> bool:
+    """Whether it holds a language model, or a translator whose languages are known."""
+    if folder.task.generates not in WRITERS:
+        return False
+    return languages.of(folder.processor) is None or bool(folder.config.task.target_language)
 
 
 def greedy_texts(folder: RunFolder | HfFolder, params: Any) -> list[str]:

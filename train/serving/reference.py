@@ -14,7 +14,7 @@ from jax import Array
 
 import tfm
 from train import UserError
-from train.generation.greedy_texts import NEW_TOKENS, PROMPTS, greedy_texts
+from train.generation.greedy_texts import NEW_TOKENS, PROMPTS, greedy_texts, writes_texts
 from train.runs import parity, written_files
 from train.runs.hf_folder import HfFolder
 from train.text.pooled import pooled, unpooled_tokens
@@ -50,7 +50,7 @@ def reference_differences(path: Path, log) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _of_transformers(folder: HfFolder) -> Iterator[None]:
+def _transformers_errors(folder: HfFolder) -> Iterator[None]:
     """Turns what transformers raises into UserError."""
     try:
         yield
@@ -64,18 +64,18 @@ def _differences(folder: HfFolder, params: Any) -> dict[str, float]:
     import transformers
 
     architecture = next(iter(cast(list[str], folder.fields.get("architectures")) or ()), "AutoModel")
-    with _of_transformers(folder):
+    with _transformers_errors(folder):
         model = getattr(transformers, architecture).from_pretrained(folder.path, dtype="float32").eval()
     differences = {}
     row: np.ndarray | None = None
     if (images := written_files.image_processor(folder.processor)) is not None:
-        with _of_transformers(folder):
+        with _transformers_errors(folder):
             pixels = _reference_pixels(transformers.AutoImageProcessor.from_pretrained(folder.path), images.channels)
         differences["pixels"] = _largest(folder, "pixels", written_files.random_pixels(images), pixels)
         row = pixels[None]
     tokenizer: TorchTokenizer = None
     if (text_tokenizer := folder.task.processor.tokenizer(folder.processor)) is not None:
-        with _of_transformers(folder):
+        with _transformers_errors(folder):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder.path)
             ids = [tokenizer(text)["input_ids"] for text in STRINGS]
         encoded = [text_tokenizer.encode(text).ids for text in STRINGS]
@@ -84,15 +84,15 @@ def _differences(folder: HfFolder, params: Any) -> dict[str, float]:
         row = np.array([[token for text in ids for token in text][:limit]], np.int32)
     if row is not None and not isinstance(params, tfm.Towers):
         differences |= _output_difference(folder, params, model, row)
-    if folder.task.generates in ("continuation", "translation"):
+    if writes_texts(folder):
         texts = [text.strip() for text in greedy_texts(folder, params)]
-        with _of_transformers(folder):
+        with _transformers_errors(folder):
             written = _written(model, tokenizer, texts)
         differences["greedy texts"] = _count(folder, "greedy texts", texts, written)
     if folder.has_modules and find_spec("sentence_transformers") is not None:
         from sentence_transformers import SentenceTransformer
 
-        with _of_transformers(folder):
+        with _transformers_errors(folder):
             vectors = SentenceTransformer(str(folder.root), device="cpu").encode(list(PROMPTS))
         differences["vectors"] = _largest(folder, "vectors", _vectors(folder, params), vectors)
     return differences
@@ -114,7 +114,7 @@ def _output_difference(folder: HfFolder, params: Any, model: TorchModel, row: np
         computed = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
     else:
         computed = parity.predicted(config, params, inputs)
-    with torch.no_grad(), _of_transformers(folder):
+    with torch.no_grad(), _transformers_errors(folder):
         outputs = model(**_arguments(model, row))
     names = ("last_hidden_state",) if is_headless else ("logits", "prediction_logits")
     tensors = [outputs[name] for name in names if name in outputs]
@@ -148,11 +148,14 @@ def _written(model: TorchModel, tokenizer: TorchTokenizer, texts: Sequence[str])
 
     written = []
     for prompt, text in zip(PROMPTS, texts, strict=True):
+        if not text:
+            written.append("")
+            continue
         inputs = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
         with torch.no_grad():
             ids = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False, num_beams=1)[0]
         start = 0 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-        written.append(tokenizer.decode(ids[start:], skip_special_tokens=True).strip() if text else "")
+        written.append(tokenizer.decode(ids[start:], skip_special_tokens=True).strip())
     return written
 
 

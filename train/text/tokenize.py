@@ -37,9 +37,15 @@ class SequenceTemplate(NamedTuple):
     target_frame: tuple[list[int], list[int]] | None = None
 
     @property
+    def frames(self) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
+        """Prefix and suffix of a source, and of a translation."""
+        source = (self.prefix, self.suffix)
+        return source, self.target_frame or source
+
+    @property
     def target(self) -> tuple[list[int], list[int]]:
         """Prefix and suffix of a translation."""
-        return self.target_frame or (self.prefix, self.suffix)
+        return self.frames[1]
 
     @property
     def decoder_prefix(self) -> list[int]:

@@ -50,8 +50,7 @@ class TranslationPairs:
     ):
         self.template, self.smoothing = template, options.smoothing
         self.source, self.target = sides
-        frames = (template.prefix, template.suffix), template.target
-        special = [len(prefix) + len(suffix) for prefix, suffix in frames]
+        special = [len(prefix) + len(suffix) for prefix, suffix in template.frames]
         lengths = np.stack([side.lengths + count for side, count in zip(sides, special, strict=True)], axis=1)
         fits = lengths.max(1) <= batch.length
         if not fits.any():
@@ -82,7 +81,7 @@ class TranslationPairs:
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.translate.task`."""
         source_length, target_length = self.buckets.shape(rows).lengths
-        frame, target_frame = (self.template.prefix, self.template.suffix), self.template.target
+        frame, target_frame = self.template.frames
         tokens, segments, positions = self._wrapped(self.source, rows, source_length, frame)
         targets, target_segments, target_positions = self._wrapped(self.target, rows, target_length, target_frame)
         is_target = target_segments > 0
