@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hf_models import CACHES, CASES, torch_model, torch_results
-from safetensors.numpy import load_file, save_file
 
 pytestmark = pytest.mark.parity
 
@@ -51,6 +50,8 @@ def folders(tmp_path_factory):
 
 def untie(folder):
     """Gives the output of a folder a tensor of its own, as published ones have."""
+    from safetensors.numpy import load_file, save_file
+
     path, weights = folder / "config.json", folder / "model.safetensors"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": False}))
     tensors = load_file(weights)
