@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hf_models import inputs, results, torch_model, torch_results
 
-from tfm import from_hf
+from tfm import from_hf, to_hf
 from train.text import hf_tokenizer
 
 pytestmark = pytest.mark.parity
@@ -21,6 +21,8 @@ NEO = ("gpt_neo", "GPTNeoForCausalLM")
 WINDOWED = ("longformer", "LongformerForMaskedLM")
 ROTARY = ("roformer", "RoFormerForMaskedLM")
 HASHED = ("reformer", "ReformerModelWithLMHead")
+T5 = ("t5", "T5ForConditionalGeneration")
+LONG_T5 = ("longt5", "LongT5ForConditionalGeneration")
 ABSENT = object()
 
 
@@ -55,6 +57,8 @@ def saved(tmp_path_factory):
         (MASKED, "num_hidden_layers", 4, r"\(num_hidden_layers=4, where 3 fits\)"),
         (ROTARY, "num_attention_heads", 4, r"\(num_attention_heads=4, where 3 fits\)"),
         (HASHED, "num_hidden_layers", 2, "num_hidden_layers=2 and the number of attn_layers=3, which must be equal"),
+        (T5, "is_gated_act", None, "is_gated_act=None must be true or false"),
+        (LONG_T5, "dense_act_fn", None, "dense_act_fn=None must be text"),
         (NEO, "attention_layers", ["local"] * 3, "attention_layers=.* and attention_types=.*must be equal"),
     ],
 )
@@ -82,7 +86,13 @@ def test_said_with_the_field(saved, tmp_path, model, field, value, sentence):
 
 @pytest.mark.parametrize(
     ("model", "field", "value"),
-    [(NEO, "attention_layers", ["global", "local", "local"]), (DEBERTA, "legacy", ABSENT)],
+    [
+        (NEO, "attention_layers", ["global", "local", "local"]),
+        (DEBERTA, "legacy", ABSENT),
+        (T5, "tie_word_embeddings", False),
+        (LONG_T5, "tie_word_embeddings", False),
+        (LONG_T5, "scale_decoder_outputs", False),
+    ],
 )
 def test_the_answer_is_that_of_transformers(saved, tmp_path, model, field, value):
     import transformers
@@ -91,10 +101,36 @@ def test_the_answer_is_that_of_transformers(saved, tmp_path, model, field, value
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         outputs = results(*from_hf(copy))
-    expected = torch_results(getattr(transformers, model[1]).from_pretrained(copy, attn_implementation="eager").eval())
+    _assert_equal(outputs, getattr(transformers, model[1]), copy)
+
+
+def _assert_equal(outputs, model_class, folder):
+    """Compares logits with those of transformers, where tokens are valid."""
+    expected = torch_results(model_class.from_pretrained(folder, attn_implementation="eager").eval())["logits"]
     valid = inputs()["valid"]
-    logits = np.asarray(outputs["logits"])[..., : expected["logits"].shape[-1]]
-    np.testing.assert_allclose(logits[valid], expected["logits"][valid], atol=1e-4, rtol=1e-4)
+    valid = valid[:, : expected.shape[1]] if valid.shape[1] != expected.shape[1] else valid
+    logits = np.asarray(outputs["logits"])[..., : expected.shape[-1]]
+    np.testing.assert_allclose(logits[valid], expected[valid], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scales", [True, False])
+def test_an_output_of_its_own_of_longt5_is_read_and_written(saved, tmp_path, scales):
+    """transformers reads both tables, though it says that the output is tied."""
+    import transformers
+    from safetensors.numpy import load_file, save_file
+
+    for name in ("read", "written"):
+        (tmp_path / name).mkdir()
+    folder = _changed_copy(saved(*LONG_T5), tmp_path / "read", "tie_word_embeddings", False)
+    changed(folder, "config.json", "scale_decoder_outputs", scales)
+    weights = folder / "model.safetensors"
+    stored = load_file(weights)
+    weights.unlink()
+    save_file(stored | {"lm_head.weight": -stored["shared.weight"] / 2}, weights, {"format": "pt"})
+    config, params = from_hf(folder)
+    outputs = results(config, params)
+    for path in (folder, to_hf(config, params, tmp_path / "written", like=folder)):
+        _assert_equal(outputs, transformers.LongT5ForConditionalGeneration, path)
 
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "[", "]", "mask"]

@@ -153,6 +153,8 @@ class Family:
     aliases: other names of fields of config.json, and the first names
     unused: a pattern of the names of tensors that are copies or constants
     copies: tensors that hold the same parameter as another, by the name of the latter
+    optional_output: the tensor of an output for which the table of tokens stands where it is absent, whatever config.json
+        says
     absent: fields that transformers makes up by chance or by the text where they are absent, and what is taken here
     constants: tensors that are computed here, and the letters of their axes
     spellings: how names of tensors begin by the values of a field of config.json, the default first
@@ -176,6 +178,7 @@ class Family:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
     copies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    optional_output: str = ""
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     constants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spellings: Mapping[str, Mapping[bool, str]] = dataclasses.field(default_factory=dict)

@@ -136,11 +136,15 @@ def _tied(
     """The configuration and the leaves, by the names of the folder.
 
     Where an output that config.json ties has a table of its own, it is read untied, as transformers 5 does, unless the
-    model is fixed. Raises ValueError for other tensors that hold one parameter with different values.
+    model is fixed; some families tie one that is absent. Raises ValueError for other tensors that hold one parameter
+    with different values.
     """
     table = hf_family.table(config, head)
     model_leaves = leaves(head.specs(config), table)
     read_leaves = ties.renamed(model_leaves, hf_family, tensors)
+    is_absent = hf_family.optional_output and hf_family.optional_output not in tensors
+    if is_absent and not (config.tie_embeddings or is_fixed):
+        return _tied(dataclasses.replace(config, tie_embeddings=True), head, hf_family, tensors, folder, is_fixed)
     pairs = ties.differing(model_leaves, read_leaves, hf_family, head, tensors)
     if not pairs:
         return config, read_leaves

@@ -19,10 +19,7 @@ ATTENTION = {LOCAL: "LocalSelfAttention", TRANSIENT: "TransientGlobalSelfAttenti
 
 
 def read(fields: Fields) -> Reading:
-    """The fields of T5, the layers of the encoder, and whether logits are scaled.
-
-    `tie_word_embeddings` says only that: transformers ties the output to the tokens in any case.
-    """
+    """The fields of T5, and the layers of the encoder."""
     values, used = t5.read(fields)
     radius = fields.get("local_radius", 127)
     layer: dict[str, object] = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 2 * radius}
@@ -39,12 +36,12 @@ def read(fields: Fields) -> Reading:
         }
         used = used | {"global_block_size"}
     values |= {"encoder.period": 1} | {f"encoder.period.0.{name}": value for name, value in layer.items()}
-    return values, used | {"local_radius", "tie_word_embeddings"}
+    return values, used | {"local_radius"}
 
 
 def write(config: Config) -> dict[str, Json]:
     """See `read`."""
-    fields = {**t5.write(config), "tie_word_embeddings": config.head.scale_logits, "encoder_attention_type": LOCAL}
+    fields = {**t5.write(config), "encoder_attention_type": LOCAL}
     pattern = _pattern(config)
     if isinstance(pattern, Transient):
         fields |= {"encoder_attention_type": TRANSIENT, "global_block_size": pattern.block}
@@ -83,8 +80,8 @@ LONGT5 = Family(
     base=dataclasses.replace(
         t5.T5.base, encoder=EncoderOptions(period=(Layer(mixer=Softmax(pattern=Sliding(window=254))),))
     ),
-    fields={name: field for name, field in t5.T5.fields.items() if name != "tie_word_embeddings"},
-    types={"local_radius": Size, "global_block_size": Size, "tie_word_embeddings": bool},
+    fields=t5.T5.fields,
+    types={**t5.T5.types, "local_radius": Size, "global_block_size": Size},
     allowed=dict(t5.T5.allowed) | {"encoder_attention_type": (LOCAL, TRANSIENT)},
     aliases=t5.ALIASES,
     ignored=t5.T5.ignored | {"global_block_size"},
@@ -94,4 +91,5 @@ LONGT5 = Family(
     heads={"LongT5ForConditionalGeneration": HfHead("seq2seq")},
     unused=t5.T5.unused,
     copies=t5.T5.copies,
+    optional_output=t5.T5.optional_output,
 )

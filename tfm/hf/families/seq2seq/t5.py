@@ -31,11 +31,14 @@ ALIASES = {
 
 
 def read(fields: Fields) -> Reading:
-    """The sizes of heads and of the two stacks, and whether logits are scaled: by default where the output is tied."""
+    """The sizes of heads and of the two stacks, and whether logits are scaled: by default where the output is tied.
+
+    What config.json says of the scale counts before what it says of the tie, as in transformers 5.
+    """
     _check_activation(fields)
     layers, width, heads = fields.get("num_layers", 6), fields.get("d_model", 512), fields.get("num_heads", 8)
     head_size, decoder_layers = fields.get("d_kv", 64), fields.get("num_decoder_layers") or layers
-    scale_logits = fields.get("tie_word_embeddings", True) and fields.get("scale_decoder_outputs", True)
+    scale_logits = fields.get("scale_decoder_outputs", fields.get("tie_word_embeddings", True))
     values = {
         "layers": decoder_layers,
         "encoder.layers": layers if layers != decoder_layers else None,
@@ -140,4 +143,6 @@ T5 = Family(
     heads={"T5ForConditionalGeneration": HfHead("seq2seq"), "T5WithLMHeadModel": HfHead("seq2seq")},
     unused=r"embed_tokens\.weight$|^lm_head\.weight$|EncDecAttention\.relative_attention_bias",
     copies={"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")},
+    optional_output="lm_head.weight",
+    types=dict(zip(ACTIVATION_PARTS, (str, bool), strict=True)),  # null says another activation to transformers
 )
