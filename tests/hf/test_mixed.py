@@ -69,6 +69,16 @@ def test_layers_of_the_encoder_of_longt5():
             {"encoder_attention_type": "full"},
             "encoder_attention_type='full'; of longt5, only 'local' or 'transient-global' is supported",
         ),
+        (
+            "clip",
+            {"text_config_dict": {"hidden_act": "relu"}},
+            "text_config.hidden_act='quick_gelu' and text_config_dict.hidden_act='relu', which must be equal",
+        ),
+        (
+            "clip",
+            {"vision_config": {"image_size": 12, "patch_size": 5}},
+            "vision_config.image_size=12 must be a multiple of vision_config.patch_size=5",
+        ),
     ],
 )
 def test_what_is_refused(name, fields, message):

@@ -97,6 +97,12 @@ REFUSED = [
     ({"transformer": {"max_length": 3}}, "max_length=3 is not understood"),
     ({"prompts": {"default_prompt_name": "query"}}, "default_prompt_name=query is none of its prompts"),
     ({"prompts": {"similarity_fn_name": "maxsim"}}, "similarity_fn_name=maxsim"),
+    ({"prompts": {"truncate_dim": 0}}, "truncate_dim=0 must be"),
+    ({"transformer": {"max_seq_length": 0}}, "max_seq_length=0 must be"),
+    (
+        {"pooling": {"pooling_mode": "cls", "pooling_mode_mean_tokens": True}},
+        r"older fields \(pooling_mode_mean_tokens\)",
+    ),
 ]
 
 
@@ -104,6 +110,29 @@ REFUSED = [
 def test_a_field_that_is_not_understood(files, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         sentence_transformers.read(written(tmp_path, **files), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ({"type": f"{NEW}.Normalize"}, "module 2 has no path"),
+        ({"path": "2"}, "module 2 has no type"),
+        (entry(f"{NEW}.Normalize"), "path='' of Normalize is the folder of the model"),
+    ],
+)
+def test_a_module_without_a_place(module, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        sentence_transformers.read(written(tmp_path, module), MODEL)
+
+
+def test_files_that_are_absent(tmp_path):
+    folder = written(tmp_path)
+    (folder / "1_Pooling/config.json").unlink()
+    with pytest.raises(ValueError, match=r"1_Pooling/config.json is absent, and modules.json names its folder"):
+        sentence_transformers.read(folder, MODEL)
+    (folder / "modules.json").unlink()
+    with pytest.raises(ValueError, match=r"has config_sentence_transformers.json and no modules.json"):
+        sentence_transformers.without_list(folder)
 
 
 REFUSED_MODULES = [
@@ -118,7 +147,7 @@ REFUSED_MODULES = [
 def test_a_module_that_is_not_understood(kind, tmp_path):
     folder = written(tmp_path, entry(kind, "2"))
     assert not sentence_transformers.is_folder(folder)
-    with pytest.raises(ValueError, match=f"the module {kind} is not understood"):
+    with pytest.raises(ValueError, match=f"the module of type='{kind}' is not understood"):
         sentence_transformers.read(folder, MODEL)
 
 

@@ -153,8 +153,7 @@ class Family:
     aliases: other names of fields of config.json, and the first names
     unused: a pattern of the names of tensors that are copies or constants
     copies: tensors that hold the same parameter as another, by the name of the latter
-    optional_output: the tensor of an output for which the table of tokens stands where it is absent, whatever config.json
-        says
+    optional_output: the tensor of an output for which the table of tokens stands where it is absent, tied or not
     absent: fields that transformers makes up by chance or by the text where they are absent, and what is taken here
     constants: tensors that are computed here, and the letters of their axes
     spellings: how names of tensors begin by the values of a field of config.json, the default first
@@ -231,8 +230,13 @@ class Family:
             raise ValueError(f"config.json: {self._renamed(str(error))}") from error
 
     def _renamed(self, message: str) -> str:
-        """An error about fields of `Config`, with their names in config.json."""
+        """An error about fields of `Config`, with their names in config.json.
+
+        A name without dots may be of an option beside the first one.
+        """
         names = {field.name: hf_name for hf_name, field in self.fields.items()}
+        beside = message.partition("=")[0].rpartition(".")[0]
+        names |= {name.removeprefix(f"{beside}."): hf_name for name, hf_name in names.items() if beside}
         return re.sub(r"\b[\w.]+(?==)", lambda match: names.get(match[0], match[0]), message)
 
     def _checked(self, fields: Fields) -> Fields:

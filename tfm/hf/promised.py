@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfm.config.model import Config
+from tfm.hf.facts import class_count
 from tfm.hf.family import Family, HfHead
 from tfm.hf.fields import Fields, flat_fields
 from tfm.hf.parameters import Leaf, leaves
@@ -116,8 +117,8 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
     """The fields that alone explain why a tensor is missing, unused or of another shape, with a value that fits; "" for
     none.
 
-    A number is tried with the sizes of the tensor, with the layers up to that in its name, and in inverse proportion to
-    the sizes.
+    A number is tried with the sizes of the tensor, with the layers up to that in its name, and in proportion to the
+    sizes, inversely or as the side of a picture.
     """
     shape = tensors.like(name).shape if name in tensors else None
     indices = [int(digits) for digits in re.findall(r"\b\d+\b", name)]
@@ -130,7 +131,8 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
         ratios = [Fraction(expected, stored) for expected, stored in zip(promised, shape or (), strict=False) if stored]
         for field in sorted({*family.fields, *family.read(flat)[1]}):
             stated = flat.get(field, family.fields[field].default if field in family.fields else None)
-            scaled = [int(stated * ratio) for ratio in ratios] if isinstance(stated, int) else []
+            scales = [*ratios, *(ratio**-0.5 for ratio in ratios if ratio)]
+            scaled = [int(stated * scale) for scale in scales] if isinstance(stated, int) else []
             values = (
                 [not stated] if isinstance(stated, bool) else [size for size in (*sizes, *scaled) if size != stated]
             )
@@ -139,6 +141,12 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
                 if shapes is not None and shapes.get(name) == shape:
                     fits.append(f"{field}={flat.get(field, 'absent')}, where {value} fits")
                     break
+        for size in shape or ():
+            classes: Fields = flat | {"id2label": {str(index): "" for index in range(size)}, "num_labels": None}
+            shapes = _shapes(promise._replace(fields=classes), tensors)
+            if promised != shape and shapes is not None and shapes.get(name) == shape:
+                fits.append(f"{class_count(flat)} classes by id2label, where {size} fit")
+                break
     return f" ({' or '.join(fits)})" if fits else ""
 
 

@@ -1,6 +1,7 @@
 """Hugging Face folders in place of run folders: what a run of this trainer would say of the model."""
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -123,9 +124,10 @@ class HfFolder:
         """How a text becomes a vector: as modules.json says, else as the task has it."""
         from train.text import sentence_transformers
 
-        if not (self.root / sentence_transformers.MODULES).is_file():
-            return sentence_transformers.Modules((self.task.text_pool(self.config),))
         with self._user_errors():
+            if not (self.root / sentence_transformers.MODULES).is_file():
+                plain = sentence_transformers.without_list(self.root)
+                return dataclasses.replace(plain, pools=(self.task.text_pool(self.config),))
             return sentence_transformers.read(self.root, self._opened.config)
 
     @cached_property

@@ -4,22 +4,22 @@ modules.json names the modules in their order: a Transformer, a Pooling, and wha
 what they do; `train.embed`, `train.predict` and `--init` ask it.
 """
 
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from tfm.config.model import Config
-from tfm.options.choices import check_object
+from tfm.options.choices import Range, check_object
 from tfm.options.json_text import parse, read_object, read_text
 from train.files.strict_json import json_text
-from train.text.vector_layers import LAYERS, Normalize, VectorLayer, read_layer, refuse_unknown
+from train.text.module_list import MODULES, read_entries
+from train.text.vector_layers import Normalize, VectorLayer, read_layer, refuse_unknown
 
-MODULES, PROMPTS, PARTS = "modules.json", "config_sentence_transformers.json", "1_Pooling"
+PROMPTS, PARTS = "config_sentence_transformers.json", "1_Pooling"
 
 # What earlier versions called the fields of a Transformer.
 _TRANSFORMERS = tuple(f"sentence_{kind}_config.json" for kind in "bert roberta distilbert camembert albert".split())
@@ -37,17 +37,7 @@ POOLS = {
 _OLDER_NAMES = "cls_token max_tokens mean_tokens mean_sqrt_len_tokens weightedmean_tokens lasttoken".split()
 _OLDER = {f"pooling_mode_{older}": name for older, name in zip(_OLDER_NAMES, POOLS, strict=True)}
 
-# Where the library's classes of vectors of texts stand, in all of its versions.
-_TYPE = re.compile(r"sentence_transformers\.(?:models|base\.modules|sentence_transformer\.modules)\.(?:\w+\.)*(\w+)")
-
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
-
-
-class _Entry(NamedTuple):
-    """A line of modules.json: the class of a module, and its folder."""
-
-    kind: str
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -113,9 +103,17 @@ def is_folder(root: Path) -> bool:
     if not (root / MODULES).is_file():
         return False
     try:
-        return bool(_entries(root))
+        return bool(read_entries(root))
     except ValueError:
         return False
+
+
+def without_list(root: Path) -> Modules:
+    """The record of a folder without modules.json. Raises ValueError where it has files that would need one."""
+    for name in (f"{PARTS}/config.json", PROMPTS, *_TRANSFORMERS):
+        if (root / name).is_file():
+            raise ValueError(f"{root} has {name} and no {MODULES}, which says how vectors are made; download it, too")
+    return Modules()
 
 
 def transformer_folder(root: Path) -> Path:
@@ -133,7 +131,7 @@ def transformer_folder(root: Path) -> Path:
 def read(root: Path, model: Config) -> Modules:
     """The record of a folder. Raises ValueError for a module or a field that is not understood, and where they differ
     from the model's width and length."""
-    transformer, pooling, *rest = _entries(root)
+    transformer, pooling, *rest = read_entries(root)
     fields = _prompts(root)
     layers = (read_layer(*entry) for entry in rest)
     return Modules(
@@ -190,32 +188,6 @@ def save(folder: Path, width: int, pool: str, length: int):
         (folder / name).write_text(json_text(content, indent=2) + "\n")
 
 
-def _entries(root: Path) -> list[_Entry]:
-    """The modules in their order. Raises ValueError for those that no vector of a text has."""
-    path = root / MODULES
-    values = parse(read_text(path), str(path))
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise ValueError(f"{path} must be a list of modules; download the folder again")
-    entries: list[_Entry] = []
-    for value in values:
-        refuse_unknown(path, value, ("idx", "name", "path", "type", "kwargs"))
-        fields = check_object(f"{path}: ", value, {"path": str, "type": str, "kwargs": list[str]})
-        place, kind = fields.get("path", ""), fields.get("type", "")
-        match = _TYPE.fullmatch(kind)
-        if match is None or match[1] not in ("Transformer", "Pooling", *LAYERS) or fields.get("kwargs"):
-            names = ", ".join(("Transformer", "Pooling", *LAYERS))
-            raise ValueError(f"{path}: the module {kind} is not understood; known are {names} of sentence-transformers")
-        if Path(place).is_absolute() or ".." in Path(place).parts:
-            raise ValueError(f"{path}: path={place} leaves the folder; correct it")
-        entries.append(_Entry(match[1], root / place))
-    kinds = [entry.kind for entry in entries]
-    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - set(LAYERS):
-        raise ValueError(
-            f"{path} names {', '.join(kinds) or 'no module'}; a Transformer and a Pooling must stand first, each once"
-        )
-    return entries
-
-
 def _transformer(folder: Path, model: Config) -> dict[str, Any]:
     """Length and case, of the fields of a Transformer; the tokenizer's length, where these name none."""
     path = next((folder / name for name in _TRANSFORMERS if (folder / name).is_file()), folder / _TRANSFORMERS[0])
@@ -223,7 +195,7 @@ def _transformer(folder: Path, model: Config) -> dict[str, Any]:
     modalities = fields.get("modality_config", _TEXTS)
     if not isinstance(modalities, dict) or modalities.get("text") != _TEXTS["text"]:
         refuse_unknown(path, {"modality_config": modalities}, ())
-    hints = {"max_seq_length": int | None, "do_lower_case": bool | None} | _FIXED
+    hints = {"max_seq_length": Annotated[int, Range(1, 1 << 30)] | None, "do_lower_case": bool | None} | _FIXED
     values = check_object(f"{path}: ", fields, hints)
     filled = {name: value for name, value in fields.items() if value or name not in _EMPTY}
     refuse_unknown(path, filled, {*hints, *_MEANINGLESS})
@@ -259,18 +231,21 @@ _MEANINGLESS = ("modality_config", "unpad_inputs", "cache_dir", "backend")
 
 def _pooling(path: Path, model: Config) -> dict[str, Any]:
     """Kinds of pooling. Raises ValueError where fields differ, or say another width than the model has."""
+    if not path.is_file():
+        raise ValueError(f"{path} is absent, and {MODULES} names its folder; download it, too")
     fields = read_object(path)
     hints: dict[str, Any] = {"pooling_mode": str | list[str], "include_prompt": bool}
     hints |= dict.fromkeys(_OLDER, bool) | dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), int)
     refuse_unknown(path, fields, hints)
     values = check_object(f"{path}: ", fields, hints)
-    older = [name for flag, name in _OLDER.items() if values.get(flag)]
-    modes = values.get("pooling_mode", older or ["mean"])
+    older = {name: flag for flag, name in _OLDER.items() if values.get(flag)}
+    modes = values.get("pooling_mode", [*older] or ["mean"])
     modes = [modes] if isinstance(modes, str) else modes
     if not modes or not POOLS.keys() >= set(modes):
         raise ValueError(f"{path}: pooling_mode={modes} must be of {', '.join(POOLS)}")
     if older and set(older) != set(modes):
-        raise ValueError(f"{path}: pooling_mode={modes} and the older fields ({', '.join(older)}) differ; remove one")
+        flags = ", ".join(older.values())
+        raise ValueError(f"{path}: pooling_mode={modes} and the older fields ({flags}) differ; remove one")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         if values.get(name, model.width) != model.width:
             raise ValueError(f"{path}: {name}={values[name]} differs from the width of config.json, {model.width}")
@@ -285,7 +260,7 @@ def _prompts(root: Path) -> dict[str, Any]:
         "prompts": dict[str, str | None] | None,
         "default_prompt_name": str | None,
         "similarity_fn_name": Similarity | None,
-        "truncate_dim": int | None,
+        "truncate_dim": Annotated[int, Range(1, 1 << 30)] | None,
         "model_type": Literal["SentenceTransformer"],
     }
     refuse_unknown(path, fields, (*hints, "requirements"))

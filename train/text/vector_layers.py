@@ -105,7 +105,7 @@ def _read_dropout(path: Path, fields: Mapping[str, Any]) -> None:
 def _read_layer_norm(path: Path, fields: Mapping[str, Any]) -> LayerNorm:
     refuse_unknown(path, fields, ("dimension",))
     width = check_object(f"{path}: ", fields, {"dimension": int})["dimension"]
-    tensors = _tensors(path.parent, {"norm.weight": (width,), "norm.bias": (width,)})
+    tensors = _tensors(path.parent, {"norm.weight": (width,), "norm.bias": (width,)}, {"dimension": width})
     return LayerNorm(tensors["norm.weight"], tensors["norm.bias"])
 
 
@@ -128,7 +128,7 @@ def _read_dense(path: Path, fields: Mapping[str, Any]) -> LinearMap:
     shapes |= {"linear.bias": (outputs,)} if values["bias"] else {}
     projects = values["use_residual"] and inputs != outputs
     shapes |= {"residual.weight": (outputs, inputs)} if projects else {}
-    tensors = _tensors(path.parent, shapes)
+    tensors = _tensors(path.parent, shapes, {name: values[name] for name in hints if name != "activation_function"})
     residual = tensors["residual.weight"].T if projects else np.eye(inputs, dtype=np.float32)
     bias = tensors.get("linear.bias", np.zeros(outputs, np.float32))
     return LinearMap(tensors["linear.weight"].T, bias, activation, residual if values["use_residual"] else None)
@@ -157,15 +157,16 @@ def _check_place(path: Path, fields: Mapping[str, Any]):
     check_object(f"{path}: ", fields, names)
 
 
-def _tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+def _tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The tensors of a module, float32. Raises ValueError for other names, and for other shapes than its fields say."""
     tensors = Tensors(folder)
     for name in {**shapes, **tensors}:
         shape = tensors[name].shape if name in tensors else "absent"
         if shape != shapes.get(name, "absent"):
+            stated = ", ".join(f"{field}={value}" for field, value in fields.items())
             raise ValueError(
                 f"{tensors.files[0]}: {name} is {shape}, and {folder / 'config.json'} says "
-                f"{shapes.get(name, 'absent')}; download both again"
+                f"{shapes.get(name, 'absent')} ({stated}); download both again"
             )
     return {name: np.array(tensor, np.float32) for name, tensor in tensors.items()}
 

@@ -224,7 +224,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a folder of sentence-transformers."""
     modules = folder.modules
     values: dict[str, Any] = {"data.field": "text,positive"}
-    values |= {} if modules.length is None else {"batch.length": modules.length}
+    values |= {} if modules.length is None else {"batch.length": max(modules.length, 8)}
     return values if modules.trained_pool is None else values | {"model.head.pool": modules.trained_pool}
 
 

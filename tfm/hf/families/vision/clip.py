@@ -2,6 +2,7 @@
 alone."""
 
 import dataclasses
+from typing import Any
 
 from tfm.catalogue.options.inputs import Patches
 from tfm.config.heads import Head
@@ -9,9 +10,11 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.config.towers import ImageTower
+from tfm.hf.facts import agreed
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, Fields, Size
 from tfm.hf.parameters import HfTensor
+from tfm.options.choices import check_type
 from tfm.options.json_text import Json
 
 CLIP_ACTIVATIONS = {"quick_gelu": "quick_gelu", **ACTIVATIONS}
@@ -130,6 +133,18 @@ def write_dropout(config: Config) -> dict[str, Json]:
     return {"vision_config.attention_dropout": config.attn_rate}
 
 
+def read_older(fields: Fields) -> Reading:
+    """Checks that the older objects, which transformers prefers, say the same; reads no field of `Config`."""
+    for tower in TOWERS:
+        older = check_type(f"config.json: {tower}_dict", fields.get(f"{tower}_dict"), dict[str, Any] | None)
+        for name, field in CLIP.fields.items() if older else ():
+            if name.startswith(f"{tower}."):
+                last = name.rpartition(".")[2]
+                value = field.default if fields.get(name) is None else fields[name]
+                agreed({name: value, f"{tower}_dict.{last}": older.get(last, field.default)})
+    return {}, {f"{tower}_dict" for tower in TOWERS}
+
+
 CLIP = Family(
     name="clip",
     prefix="clip.",
@@ -144,6 +159,7 @@ CLIP = Family(
     },
     must_equal={"vision_config.attention_dropout": "text_config.attention_dropout"},
     ignored=OLDER,
+    read=read_older,
     write=write_sizes,
     names={**_text_names("text"), **_image_names("image"), **PROJECTIONS, "log_scale": "logit_scale"},
     heads={"CLIPModel": HfHead("towers")},
