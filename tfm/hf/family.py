@@ -235,8 +235,8 @@ class Family:
         A name without dots may be of an option beside the first one.
         """
         names = {field.name: hf_name for hf_name, field in self.fields.items()}
-        beside = message.partition("=")[0].rpartition(".")[0]
-        names |= {name.removeprefix(f"{beside}."): hf_name for name, hf_name in names.items() if beside}
+        prefix = message.partition("=")[0].rpartition(".")[0]
+        names |= {name.removeprefix(f"{prefix}."): hf_name for name, hf_name in names.items() if prefix}
         return re.sub(r"\b[\w.]+(?==)", lambda match: names.get(match[0], match[0]), message)
 
     def _checked(self, fields: Fields) -> Fields:
