@@ -9,6 +9,7 @@ import numpy as np
 
 import tfm
 from train import main
+from train.data.text_rows import Layout, Shape
 from train.devices import mesh
 from train.lab.timing import random_task
 from train.runs.tuning import specs_of
@@ -22,6 +23,16 @@ FLAGS = (
     "--data=text.txt --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --tokenizer.vocab=400 "
     "--batch.size=8 --batch.length=32 --steps=6 --model.scan=true --log.every=2 --eval.every=2 --checkpoint.every=2"
 ).split()
+
+
+def text_batch(rows, numbers, shape=None):
+    """The batch of these texts of a task in the places of a shape (rows, texts a row, length); by default each text has
+    a row."""
+    numbers = np.asarray(numbers)
+    sizes = np.where(np.expand_dims(numbers < 0, tuple(range(1, rows.sizes.ndim))), 0, rows.sizes[numbers])
+    layout = Layout(len(numbers), Shape(*(shape or (sizes.size, 1, rows.length))), sizes.size * rows.length, 1.0)
+    return layout.pack(rows.batch(numbers), rows.text_fields, numbers, sizes, rows.specials.pad)
+
 
 # The same for what is planned, and not run.
 TINY = (

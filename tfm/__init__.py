@@ -94,7 +94,7 @@ if TYPE_CHECKING:
         patch_logits,
         tagger_specs,
     )
-    from tfm.models.pooling import pool
+    from tfm.models.pooling import pool, segment_tokens
     from tfm.models.seq2seq import (
         Seq2Seq,
         alignment,

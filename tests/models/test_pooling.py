@@ -48,6 +48,24 @@ def test_on_a_mesh(kind):
     np.testing.assert_allclose(pooled, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [*LOOPS, "mean_sqrt", "weighted_mean"])
+def test_rows_of_several_texts(kind, strict):
+    """The vector of each text is that of the text in a row of its own, on a mesh too; an absent text has zeros."""
+    hidden = np.random.default_rng(0).normal(size=(2, 8, 16)).astype(np.float32) - 3
+    segments = np.array([[1, 1, 1, 2, 2, 3, 0, 0], [2, 2, 2, 2, 2, 0, 0, 0]], np.int32)
+    expected = np.zeros((6, 16), np.float32)
+    for row, text in ((0, 0), (0, 1), (0, 2), (1, 1)):
+        states = hidden[row, segments[row] == text + 1]
+        expected[3 * row + text] = tfm.pool(jnp.asarray(states)[None], None, kind)[0]
+    texts = tfm.segment_tokens(jnp.asarray(segments), 3)
+    np.testing.assert_allclose(tfm.pool(jnp.asarray(hidden), texts, kind), expected, atol=1e-6)
+    mesh = tfm.make_mesh(data=2, context=4)
+    with jax.set_mesh(mesh):
+        placed = [jax.device_put(x, jax.NamedSharding(mesh, jax.P("data", "context"))) for x in (hidden, segments)]
+        pooled = jax.jit(lambda hidden, segments: tfm.pool(hidden, tfm.segment_tokens(segments, 3), kind))(*placed)
+    np.testing.assert_allclose(pooled, expected, atol=1e-6)
+
+
 def test_an_unknown_pool():
     with pytest.raises(ValueError, match="kind='sum' pools nothing; choose first, mean, last, max"):
         tfm.pool(jnp.ones((1, 2, 3)), None, "sum")

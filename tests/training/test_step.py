@@ -153,9 +153,9 @@ def span_batch(n):
     batch = pair_batch(n)
     places = np.arange(11)
     starts = np.where(np.arange(8) % 2, 5, 0)
-    fields = {"types": places >= 5, "candidates": (places == 0) | (places >= 4)}
+    fields = {"types": places >= 5, "candidates": (places == 0) | (places >= 4), "positions": places}
     fields = {name: np.tile(values, (8, 1)) for name, values in fields.items()}
-    fields |= {"valid": np.ones((8, 11)), "starts": starts, "ends": np.where(starts, 6, 0), "rows": np.arange(8)}
+    fields |= {"segments": np.ones((8, 11)), "starts": starts, "ends": np.where(starts, 6, 0), "rows": np.arange(8)}
     fields = {name: np.int32(values) for name, values in fields.items()}
     return fields | {"tokens": batch["tokens"], "weights": np.ones(8, np.float32)}
 

@@ -51,8 +51,11 @@ def features(
     mask: Mask | None = None,
     types: Array | None = None,
     key: Array | None = None,
+    positions: Array | None = None,
 ) -> Array:
     """What `config.input` reads -> what a head reads [B,T,D]; with features=concat, [B,T,f] of several layers.
+
+    positions: int32 [B,T] in rows of several texts, 0..T-1 by default
 
     Last states are those of `encoder`, of `decoder` with head.causal; the others are those of Devlin et al. 2018, table
     7, and Peters et al. 2018, eq. 1. A key turns dropout on. Raises ValueError as `encoder` does.
@@ -62,11 +65,11 @@ def features(
         model, config = first_layers(model, config, config.head.layer)
     if kind == "last":
         if config.head.causal:
-            return decoder(model, config, inputs, mask, key=key)
-        return encoder(model, config, inputs, mask, types=types, key=key)
+            return decoder(model, config, inputs, mask, positions, key)
+        return encoder(model, config, inputs, mask, positions, types, key)
     embed_key, stack_key = split(key, 2)
-    x = embed(model.embed, config, inputs, types=None if config.head.causal else types, key=embed_key)
-    context: AttentionContext = pass_context(x, mask, None, config.head.causal)
+    x = embed(model.embed, config, inputs, positions, None if config.head.causal else types, embed_key)
+    context: AttentionContext = pass_context(x, mask, positions, config.head.causal)
     last, outputs = stack(model, config, x, dataclasses.replace(context, record_inputs=True), key=stack_key)
     states = [*(output.inputs for output in by_layer(config, outputs)), last]
     if kind == "concat":

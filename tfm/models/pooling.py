@@ -11,18 +11,56 @@ from tfm.layers.block import FeedForward, feed_forward, feed_forward_specs
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import expand_param
 from tfm.params import vector_spec
-from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
+from tfm.sharding import fold_rows, named_sharding, replicate_length, spec_of, take_positions
 
 
 def pool(hidden: Array, valid: Array | None = None, kind: str = "mean") -> Array:
     """hidden [B,T,D] -> [B,D], in the same dtype; valid [B,T] is True for a token and False for padding.
+
+    Of rows of n texts it is [B*n,D], a vector of each: valid is bool [B,n,T] then, the tokens of every text
+    (`segment_tokens`).
 
     kind: mean | first | last | max | ends | mean_sqrt | weighted_mean, over the tokens that are no padding. Raises
         ValueError for another kind.
     """
     if kind not in POOLS:
         raise ValueError(f"kind={kind!r} pools nothing; choose {', '.join(POOLS)}")
+    if valid is not None and valid.ndim == 3:
+        return _pool_texts(hidden, valid, kind)
     return POOLS[kind](hidden, valid)
+
+
+def segment_tokens(segments: Array, count: int) -> Array:
+    """segments [B,T] of rows of `count` texts, numbered from 1, 0 for padding -> bool [B,n,T]: the tokens of each."""
+    numbers = jnp.arange(1, count + 1, dtype=segments.dtype)
+    return replicate_length(segments)[:, None] == numbers[None, :, None]
+
+
+def _pool_texts(hidden: Array, texts: Array, kind: str) -> Array:
+    """hidden [B,T,D], texts [B,n,T] -> [B*n,D]: `pool` of every text alone; zeros for one without tokens."""
+    states = replicate_length(hidden)
+    if kind == "ends":
+        half = states.shape[-1] // 2
+        lasts, firsts = (_pool_texts(states, texts, end) for end in ("last", "first"))
+        return jnp.concatenate([lasts[:, :half], firsts[:, half:]], axis=-1)
+    if kind == "max":
+        values = jnp.where(texts[..., None], states[:, None], jnp.finfo(states.dtype).min).max(2)
+        return fold_rows(jnp.where(texts.any(-1)[..., None], values, jnp.zeros((), states.dtype)))
+    weights = _weights(texts, kind)
+    vectors = jnp.einsum("bnt,btd->bnd", weights, states.astype(jnp.float32), precision="highest")
+    return fold_rows(vectors.astype(hidden.dtype))
+
+
+def _weights(texts: Array, kind: str) -> Array:
+    """texts bool [B,n,T] -> float32 [B,n,T]: how much each state counts in the vector of a text, which is a sum."""
+    count = texts.sum(-1, keepdims=True, dtype=jnp.int32)
+    order = jnp.cumsum(texts, axis=-1, dtype=jnp.int32)  # 1 for the first token of a text
+    if kind in ("first", "last"):
+        return (texts & (order == (jnp.int32(1) if kind == "first" else count))).astype(jnp.float32)
+    weights, sizes = texts.astype(jnp.float32), jnp.maximum(count, 1).astype(jnp.float32)
+    if kind == "weighted_mean":
+        return weights * order.astype(jnp.float32) / (sizes * (sizes + 1) / 2)
+    return weights / (sizes if kind == "mean" else jnp.sqrt(sizes))
 
 
 def mean(hidden: Array, valid: Array | None = None) -> Array:

@@ -1,14 +1,14 @@
 """Training and validation rows, and the batches made of them, for every task."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from train import UserError
-from train.data import feed
+from train.data import balance, feed, text_rows
 from train.data.ahead import Ahead
 from train.data.buckets import Buckets
 from train.settings.schema import Run
@@ -71,7 +71,9 @@ class Corpus(Generic[AnyRows]):
         self.sizes, self._facts = sizes, facts
         if not valid.tokens:
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
-        rows, size = min(map(len, train), default=0), run.batch.size
+        self.layout = self._layout(train or [valid])
+        self._valid_layout = self._layout([valid])
+        rows, size = min(map(len, train), default=0), self.layout.size if self.layout else run.batch.size
         if train and rows < size and not train[0].buckets:
             raise UserError(
                 f"--data={run.data.source} fills {rows} rows of {run.row_tokens} tokens, "
@@ -87,18 +89,14 @@ class Corpus(Generic[AnyRows]):
         buckets = [rows.buckets for rows in self.train if rows.buckets]
         if buckets:
             return feed.shuffled_batches(buckets, self.run.seed)
+        if self.layout and self.layout.packs:
+            return feed.dealt_texts(_lengths(self.train), self.run.seed, self.layout)
         return feed.shuffled_rows([len(rows) for rows in self.train], self.run.seed, self.run.batch.size)
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""
-        rng = self._rng(0, n)
-        order, groups = self._groups(n)
-        rows = np.concatenate(groups)
-        if self.train[0].independent_rows:
-            rows = _only_local(rows, local_rows)
-        groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
-        parts = [self._fields(self.train[index], group, rng) for index, group in zip(order, groups, strict=True)]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        segmentations, rows = self.rows(n)
+        return self._fields(self.train, segmentations, rows, self._rng(0, n), self.layout, local_rows)
 
     def batch_ahead(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """`batch(n, local_rows)`, with the same `local_rows` every time.
@@ -114,18 +112,17 @@ class Corpus(Generic[AnyRows]):
 
     def batch_rows(self, n: int) -> np.ndarray:
         """The training rows of batch n, int [B], in the order in which they stand in it."""
-        return np.concatenate(self._groups(n)[1])
-
-    def _groups(self, n: int) -> tuple[list[int], list[np.ndarray]]:
-        """The segmentations of batch n, and the rows of each."""
-        segmentations, rows = self.rows(n)
-        order = list(dict.fromkeys(segmentations.tolist()))
-        return order, [rows[segmentations == index] for index in order]
+        return self.rows(n)[1]
 
     def example_batches(self) -> list[dict[str, np.ndarray]]:
-        """A training batch of every shape: one of each bucket, or one."""
+        """A training batch of every shape: one of each bucket, one where texts fit their rows and one where they do
+        not, or one."""
         examples = [(rows, batch_rows) for rows in self.train if rows.buckets for batch_rows in rows.buckets.examples()]
-        return [rows.batch(batch_rows, self._rng(0, 0)) for rows, batch_rows in examples] or [self.batch(0)]
+        if examples:
+            return [rows.batch(batch_rows, self._rng(0, 0)) for rows, batch_rows in examples]
+        layout, (segmentations, rows) = self.layout, self.rows(0)
+        layouts = [layout] if layout is None or not layout.packs else [layout, layout.widened]
+        return [self._fields(self.train, segmentations, rows, self._rng(0, 0), layout) for layout in layouts]
 
     def valid_batches(
         self, max_batches: int = 0, local_rows: LocalRows | None = None
@@ -134,33 +131,81 @@ class Corpus(Generic[AnyRows]):
 
         Rows of other processes are empty.
         """
-        for n, rows in enumerate(itertools.islice(self._valid_rows(), max_batches or None)):
-            kept = _only_local(rows, local_rows) if self.valid.independent_rows else rows
-            yield self._fields(self.valid, kept, self._rng(1, n))
+        layout, order = self._valid_order(max_batches)
+        for n, rows in enumerate(order):
+            yield self._fields([self.valid], np.zeros_like(rows), rows, self._rng(1, n), layout, local_rows)
 
-    def _valid_rows(self) -> Iterator[np.ndarray]:
-        """The rows of each validation batch, -1 for an empty row."""
+    def _valid_order(self, max_batches: int) -> tuple[text_rows.Layout | None, Iterable[np.ndarray]]:
+        """The layout and the rows of each validation batch, -1 for an empty row."""
         if self.valid.buckets:
-            yield from self.valid.buckets.epoch()
-            return
-        size = self.run.batch.size
+            return None, itertools.islice(self.valid.buckets.epoch(), max_batches or None)
+        layout, count = self._valid_layout, len(self.valid)
+        size = layout.size if layout else self.run.batch.size
+        batches = min(-(-count // size), max_batches or count)
         if self._continues:
-            order = feed.continued_rows(len(self.valid), size)
-            yield from (order(n)[1] for n in range(-(-len(self.valid) // size)))
-            return
-        for start in range(0, len(self.valid), size):
-            rows = np.arange(start, start + size)
-            yield np.where(rows < len(self.valid), rows, -1)
+            order = feed.continued_rows(count, size)
+            return None, (order(n)[1] for n in range(batches))
+        rows = np.arange(batches * size)
+        rows = np.where(rows < count, rows, -1)
+        if not (layout and layout.packs):
+            return layout, iter(rows.reshape(-1, size))
+        lengths = np.where(rows < 0, 0, _lengths([self.valid])[0][rows])
+        members = balance.deal(lengths, size, np.random.default_rng(0))
+        layout = layout.for_all(lengths[members])
+        seats = layout.seats(lengths[members])
+        return layout, iter(np.where(seats < 0, -1, np.take_along_axis(rows[members], seats, axis=1)))
+
+    def by_text(
+        self, batch: Mapping[str, np.ndarray], outcomes: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        """What a model says of a batch, by text where it is of texts, and the numbers of the rows of its arrays."""
+        if self.layout is None:
+            return dict(outcomes), np.zeros(0, np.int64)
+        names: text_rows.TextFields = self.valid.text_fields  # type: ignore[attr-defined]
+        rows = batch["rows"]
+        return text_rows.by_text(batch, outcomes, names, self.run.batch.length), rows[rows >= 0]
 
     @property
     def _continues(self) -> bool:
         """Whether a row continues the same row of the batch before, of which the model has a memory."""
         return self.run.task.memory is not None
 
-    def _fields(self, rows_of_task: TaskRows, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def _fields(
+        self,
+        rows_of_task: Sequence[AnyRows],
+        segmentations: np.ndarray,
+        rows: np.ndarray,
+        rng: np.random.Generator,
+        layout: text_rows.Layout | None,
+        local_rows: LocalRows | None = None,
+    ) -> dict[str, np.ndarray]:
         """The fields of a batch. Where rows continue one another, `continues` [B] says that a row is not the first."""
-        fields = rows_of_task.batch(rows, rng)
+        kept = _only_local(rows, local_rows) if rows_of_task[0].independent_rows else rows
+        fields: dict[str, np.ndarray] = {}
+        for index in dict.fromkeys(segmentations.tolist()):
+            is_of = segmentations == index
+            for name, field in rows_of_task[index].batch(kept[is_of], rng).items():
+                shape, dtype = (len(rows), *field.shape[1:]), field.dtype
+                fields.setdefault(name, np.empty(shape, dtype))[is_of] = field
+        if layout is not None:
+            sizes = np.stack([part.sizes for part in rows_of_task])[segmentations, rows]  # type: ignore[attr-defined]
+            sizes = np.where(np.expand_dims(rows < 0, tuple(range(1, sizes.ndim))), 0, sizes)
+            first = rows_of_task[0]
+            return layout.pack(fields, first.text_fields, rows, sizes, first.specials.pad)  # type: ignore[attr-defined]
         return fields | {"continues": rows > 0} if self._continues else fields
+
+    def _layout(self, rows_of_task: Sequence[AnyRows]) -> text_rows.Layout | None:
+        """How texts lie in the rows of a batch; None for other rows than those of single texts."""
+        if not hasattr(rows_of_task[0], "text_fields"):
+            return None
+        return text_rows.plan(self.run, [rows.sizes for rows in rows_of_task], self.run.packs_rows)  # type: ignore[attr-defined]
+
+    @property
+    def padding(self) -> float:
+        """The share of places of training rows that hold no token."""
+        if not self.train:
+            return 0.0
+        return self.layout.padding if self.layout else float(self.train[0].padding)
 
     def facts(self) -> dict[str, Any]:
         """What run.json records about the data."""
@@ -168,7 +213,7 @@ class Corpus(Generic[AnyRows]):
             "source": self.run.data.source,
             "train_tokens": self.train[0].tokens if self.train else 0,
             "eval_tokens": self.valid.tokens,
-            "padding": round(float(self.train[0].padding), 4) if self.train else 0.0,
+            "padding": round(self.padding, 4),
             **self._facts,
         }
 
@@ -190,6 +235,8 @@ class Corpus(Generic[AnyRows]):
             count = len(rows.buckets.shape_of)
             lines["rows"] = f"{count:,}, {padding}, in {rows.buckets.batches:,} batches an epoch"
             lines["shapes"] = f"{len(shapes)} to compile: {', '.join(map(str, shapes))}"
+        elif self.layout and self.layout.packs:
+            lines["rows"] = f"{len(rows):,} texts share rows of {self.layout.shape.length}, {padding}"
         else:
             lines["rows"] = f"{len(rows):,} of {length}, {padding}"
         if facts.get("cut"):
@@ -203,6 +250,11 @@ class Corpus(Generic[AnyRows]):
 
     def _rng(self, stream: int, n: int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.run.seed, stream, n])))
+
+
+def _lengths(rows_of_task: Sequence[Any]) -> list[np.ndarray]:
+    """The tokens of every example, once for each segmentation."""
+    return [rows.sizes.reshape(len(rows.sizes), -1).sum(1) for rows in rows_of_task]
 
 
 def _only_local(rows: np.ndarray, local_rows: LocalRows | None) -> np.ndarray:

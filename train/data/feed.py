@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from train.data.balance import deal
 from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
+from train.data.text_rows import Layout, window_of
 
 # Batch n -> its segmentations and its rows, each int [B].
 Order = Callable[[int], tuple[np.ndarray, np.ndarray]]
@@ -29,6 +31,39 @@ def shuffled_rows(sizes: Sequence[int], seed: int, batch_size: int) -> Order:
         chosen = np.searchsorted(ends, offsets, side="right")
         places = cycles * np.take(sizes, chosen) + offsets - np.take(ends - sizes, chosen)
         return chosen, np.array([shuffled[s][int(place)] for s, place in zip(chosen, places, strict=True)])
+
+    return rows_of
+
+
+def dealt_texts(sizes: Sequence[np.ndarray], seed: int, layout: Layout) -> Order:
+    """The texts of each batch in the places of a layout, -1 where there is none; epochs take turns as segmentations.
+
+    sizes: the tokens of every text [N], once for each segmentation. Batches of a window, which follow one another, are
+    dealt together (`train.data.balance.deal`); it needs no state.
+    """
+    by_segmentation, batches = np.stack(sizes), window_of(len(sizes[0]), layout.size)
+    count = by_segmentation.shape[1]
+
+    @functools.lru_cache(maxsize=2)
+    def epoch(number: int) -> np.ndarray:
+        return np.random.default_rng([seed, 5, number]).permutation(count)
+
+    @functools.lru_cache(maxsize=2)
+    def window(number: int) -> tuple[np.ndarray, np.ndarray]:
+        examples = np.arange(number * batches * layout.size, (number + 1) * batches * layout.size)
+        epochs, offsets = np.divmod(examples, count)
+        texts = np.concatenate([epoch(int(index))[offsets[epochs == index]] for index in np.unique(epochs)])
+        segmentations = epochs % len(by_segmentation)
+        lengths = by_segmentation[segmentations, texts]
+        members = deal(lengths, layout.size, np.random.default_rng([seed, 6, number]))
+        seats = layout.seats(lengths[members])
+        seated = np.take_along_axis(members, seats, axis=1)
+        return segmentations[seated], np.where(seats < 0, -1, texts[seated])
+
+    def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
+        number, batch = divmod(n, batches)
+        segmentations, texts = window(number)
+        return segmentations[batch], texts[batch]
 
     return rows_of
 

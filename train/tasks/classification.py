@@ -10,21 +10,32 @@ from jax import Array
 
 import tfm
 from tfm.ops import split
+from train.data import packing
 
 
 def read(
-    params: Any,
-    model: tfm.Config,
-    inputs: Array,
-    valid: Array | None = None,
-    types: Array | None = None,
-    key: Array | None = None,
+    params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array | None = None
 ) -> tuple[Array, Array | None]:
-    """What `model.input` reads -> the states that the head of a classifier or tagger reads [B,T,D], and the key of the
-    head; arguments are those of `tfm.classify`."""
+    """Tokens of a batch of texts (`train.data.text_rows`) -> the states that the head of a classifier or tagger reads
+    [B,T,D], and the key of the head; a key turns dropout on."""
     encoder_key, head_key = split(key, 2)
-    mask = None if valid is None else tfm.padding(valid)
-    return tfm.features(params.encoder, params.mix, model, inputs, mask, types, encoder_key), head_key
+    segments, types = batch["segments"], used_types(model, batch.get("types"))
+    positions = batch["positions"] if model.reads_packed else None
+    mask = packing.row_mask(model, segments)
+    hidden = tfm.features(params.encoder, params.mix, model, batch["tokens"], mask, types, encoder_key, positions)
+    return hidden, head_key
+
+
+def alone(valid: Array) -> dict[str, Array]:
+    """valid [B,T] of texts, of which each has a row -> what a batch has beside the fields of its task."""
+    places = jnp.broadcast_to(jnp.arange(valid.shape[1], dtype=jnp.int32), valid.shape)
+    return {"segments": valid, "positions": places, "rows": jnp.arange(len(valid), dtype=jnp.int32)}
+
+
+def texts_of(batch: Mapping[str, Array], single: int = 1) -> Array:
+    """A batch of examples of `single` texts each -> bool [B,n,T]: the tokens of each text of a row."""
+    segments = batch["segments"]
+    return tfm.segment_tokens(segments, len(batch["rows"]) * single // len(segments))
 
 
 def class_losses(logits: Array, batch: Mapping[str, Array], present: Array | None = None) -> Array:
@@ -61,7 +72,7 @@ def _focus(logprobs: Array, exponent: Array) -> Array:
     return jnp.maximum(-jnp.expm1(logprobs), 1e-7) ** exponent
 
 
-def used_types(model: tfm.Config, types: Array) -> Array | None:
+def used_types(model: tfm.Config, types: Array | None) -> Array | None:
     """The token types [B,T], or None for a model that has no two types (RoBERTa)."""
     return types if model.sizes.get("Y", 0) > 1 else None
 

@@ -117,6 +117,7 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
     not finite.
     """
     outputs: dict[str, list] = {}
+    rows: list[np.ndarray] = []
     memory = jax.jit(functools.partial(new_memory, job, 1))()
     for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, job.mesh, 1)):
         fields = feed.to_devices(batch, job.batch_spec, job.mesh)
@@ -125,11 +126,14 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
         results = {name: distributed.to_host(value) for name, value in arrays.items()}
         if tfm.names_not_finite(results):
             raise DivergedError(finite.explain(eval_step, params, fields, memory))
+        results, numbers = corpus.by_text(batch, results)
+        rows.append(numbers)
         for name, value in results.items():
             outputs.setdefault(name, []).append(value)
         memory = next_memory
+    order = np.argsort(np.concatenate(rows), kind="stable") if corpus.layout else slice(None)
     return {
-        name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
+        name: np.concatenate(values)[order] if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in outputs.items()
     }
 

@@ -97,6 +97,13 @@ def test_scores_are_those_of_every_continuation_alone(fill, strict, pool):
         tfm.score_choices(params, dataclasses.replace(model, classes=2), tokens)
 
 
+def in_rows(tokens, valid, types):
+    """Fields [B,n,T] -> those of a batch in which every continuation has a row, by token and by text."""
+    by_token = {"tokens": tokens, "types": types, "segments": valid, "positions": np.arange(8) * valid}
+    rows = {"rows": np.arange(len(tokens), dtype=np.int32), "present": np.int32(valid.any(-1))}
+    return {name: np.int32(field).reshape(-1, 8) for name, field in by_token.items()}, rows
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh_name", MESHES)
 def test_eight_devices_are_one(fill, mesh_name):
@@ -105,8 +112,8 @@ def test_eight_devices_are_one(fill, mesh_name):
     specs = tfm.classifier_specs(model)
     params, key = fill(specs), jax.random.key(3)
     tokens, valid, types = fields()
-    batch = {"tokens": tokens, "valid": np.int32(valid), "types": types}
-    rows = {"labels": np.int32([0, 1, 2, 0]), "weights": np.ones(4, np.float32)}
+    batch, rows = in_rows(tokens, valid, types)
+    rows |= {"labels": np.int32([0, 1, 2, 0]), "weights": np.ones(4, np.float32)}
 
     @jax.jit
     def gradient(params, batch):
@@ -118,8 +125,8 @@ def test_eight_devices_are_one(fill, mesh_name):
         sharded = jax.device_put(params, tfm.shardings(specs, mesh))
         on_mesh = {
             name: jax.device_put(field, NamedSharding(mesh, tfm.partition(axes, field.shape, mesh)))
-            for group, axes in ((batch, "BnT"), (rows, "B"))
-            for name, field in group.items()
+            for name, field in (batch | rows).items()
+            for axes in ["BT" if name in batch else "Bn"[: field.ndim]]
         }
         actual = gradient(sharded, on_mesh)
     assert_near(actual, expected, 2e-4)
@@ -143,7 +150,8 @@ def test_loss(fill, strict, smoothing, focal):
     tokens, valid, types = fields()
     labels, weights = np.int32([0, 1, 2, 0]), np.float32([1, 1, 1, 0])
     options = {"smoothing": np.full(4, smoothing, np.float32), "focal": np.full(4, focal, np.float32)}
-    batch = {"tokens": tokens, "valid": np.int32(valid), "types": types, "labels": labels, "weights": weights}
+    by_token, rows = in_rows(tokens, valid, types)
+    batch = by_token | rows | {"labels": labels, "weights": weights}
     logits = np.asarray(tfm.score_choices(params, MODEL, tokens, valid, types), np.float64)
     expected, right = 0.0, 0
     for b in range(3):

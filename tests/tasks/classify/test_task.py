@@ -86,7 +86,9 @@ def batch(labels):
     return {
         "tokens": np.int32(rng.integers(5, 50, (3, 8)) * valid),
         "types": np.int32(np.arange(8) > 3) * valid,
-        "valid": valid,
+        "segments": valid,
+        "positions": np.arange(8, dtype=np.int32) * valid,
+        "rows": np.arange(3, dtype=np.int32),
         "labels": labels,
         "weights": np.float32([1, 1, 0]),
     }
@@ -100,7 +102,7 @@ def test_logits(fill, strict, pool):
     model = dataclasses.replace(MODEL, head=tfm.Head(pool=pool))
     params = fill(tfm.classifier_specs(model))
     fields = batch(np.int32([0, 1, 2]))
-    valid = fields["valid"] > 0
+    valid = fields["segments"] > 0
     logits = tfm.classify(params, model, fields["tokens"], valid, fields["types"])
     for b in range(3):
         size = valid[b].sum()
@@ -127,7 +129,7 @@ def test_losses(fill, strict, kind):
     params = jax.tree.map(lambda x: 0.3 * x, fill(tfm.classifier_specs(MODEL)))
     fields = batch(labels)
     sums = CLASSIFY.loss(params, MODEL, fields, None)
-    logits = np.float64(tfm.classify(params, MODEL, fields["tokens"], fields["valid"] > 0, fields["types"]))[:2]
+    logits = np.float64(tfm.classify(params, MODEL, fields["tokens"], fields["segments"] > 0, fields["types"]))[:2]
     if kind == "single":
         losses = [np.log(np.exp(row).sum()) - row[label] for row, label in zip(logits, labels, strict=False)]
         right = sum(row.argmax() == label for row, label in zip(logits, labels, strict=False))

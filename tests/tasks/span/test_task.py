@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from small import call, read_lines, run
+from small import call, read_lines, run, text_batch
 
 import tfm
 from train import evaluate, predict
@@ -142,7 +142,6 @@ def test_rows_are_windows_between_special_tokens():
     assert seen == {*range(len(ids))}
     assert fields["starts"][: len(rows)].any()
     assert not fields["starts"][: len(rows)].all()
-    assert fields["rows"].tolist() == [*range(len(rows)), -1]
     assert fields["weights"].tolist() == [1] * len(rows) + [0]
     assert fields["tokens"][-2].tolist()[:7] == [specials.cls, ids[2], specials.sep, *ids[:3], specials.sep]
     assert rows.golds == {"a": ["words plain", "a"], "b": []}
@@ -188,7 +187,7 @@ def fields_of(rows):
         Question("a", "plain words?", "a b c d words plain question and", (Answer("words plain", 8),)),
         Question("b", "c", "a b c", ()),
     ]
-    return passages(questions, tokenizer).batch(np.array(rows))
+    return text_batch(passages(questions, tokenizer), rows)
 
 
 def test_loss(fill, strict):
@@ -196,7 +195,7 @@ def test_loss(fill, strict):
     params = jax.tree.map(lambda x: 0.3 * x, fill(tfm.tagger_specs(MODEL)))
     fields = fields_of([0, 1, -1])
     sums = SPAN.loss(params, MODEL, fields, None)
-    logits = np.float64(tfm.classify_tokens(params, MODEL, fields["tokens"], fields["valid"] > 0, fields["types"]))
+    logits = np.float64(tfm.classify_tokens(params, MODEL, fields["tokens"], fields["segments"] > 0, fields["types"]))
     total, right = 0.0, 0
     for row in range(2):
         places = np.flatnonzero(fields["candidates"][row])
@@ -210,7 +209,6 @@ def test_loss(fill, strict):
     assert float(sums["loss"]) == pytest.approx(total, rel=1e-5)
     assert (float(sums["weight"]), float(sums["right"])) == (2, right)
     assert sums["start_logits"].shape == sums["end_logits"].shape == (3, 24)
-    assert sums["rows"].tolist() == [0, 1, -1]
 
 
 # The search

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import call, read_lines, run
+from small import call, read_lines, run, text_batch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import tfm
@@ -184,9 +184,9 @@ def test_loss(fill, strict):
     model = tfm.Config(layers=1, heads=2, width=16, vocab=50, length=8, pad_vocab_to=8, classes=3)
     params = fill(tfm.tagger_specs(model))
     rows = rows_of([6, 3], 8)
-    batch = rows.batch(np.array([0, 1, -1])) | {"labels": np.int32(np.arange(24).reshape(3, 8) % 3)}
+    batch = text_batch(rows, [0, 1, -1]) | {"labels": np.int32(np.arange(24).reshape(3, 8) % 3)}
     sums = TAG.loss(params, model, batch, None)
-    logits = np.asarray(tfm.classify_tokens(params, model, batch["tokens"], batch["valid"] > 0), np.float64)
+    logits = np.asarray(tfm.classify_tokens(params, model, batch["tokens"], batch["segments"] > 0), np.float64)
     losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, batch["labels"][..., None], -1)[..., 0]
     counts = batch["weights"] > 0
     assert (sums["weight"], counts.sum()) == (9, 9)

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.labels import LossFields
-from train.data.tokens import TokenizedTexts
+from train.data.text_rows import TextFields
+from train.data.tokens import TokenizedTexts, ranges
 from train.text import tokenize
 
 
@@ -30,7 +31,7 @@ class Choices:
     loss: how rows count in the loss
     """
 
-    buckets, independent_rows = None, True
+    buckets, independent_rows, text_fields = None, True, TextFields()
 
     def __init__(self, text: ChoiceTokens, labels: np.ndarray, count: int, length: int, tokenizer: Tokenizer):
         self.text, self.labels, self.count, self.length, self.loss = text, labels, count, length, LossFields()
@@ -38,7 +39,12 @@ class Choices:
         contexts = np.repeat(text.contexts.lengths, np.diff(text.firsts))
         self.tokens = int(contexts.sum()) + len(text.choices.ids)
         sizes = contexts + text.choices.lengths + 2 + self.separators
-        self.padding = float(1 - np.minimum(sizes, length).sum() / max(len(labels) * count * length, 1))
+        self.sizes = np.zeros((len(labels), count), np.int64)
+        counts = np.diff(text.firsts)
+        self.sizes[np.repeat(np.arange(len(labels)), counts), ranges(np.zeros_like(counts), counts)] = np.minimum(
+            sizes, length
+        )
+        self.padding = float(1 - self.sizes.sum() / max(self.sizes.size * length, 1))
         self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
 
     def __len__(self):
@@ -53,7 +59,7 @@ class Choices:
             )
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
-        """The fields of `train.tasks.choice.task`."""
+        """The fields of single texts, of which a batch is made (`train.data.text_rows`)."""
         shape = (len(rows), self.count, self.length)
         fields = {name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid")}
         fields["tokens"][:] = self.specials.pad
@@ -63,6 +69,7 @@ class Choices:
             for place, choice in enumerate(range(self.text.firsts[row], self.text.firsts[row + 1])):
                 texts = [self.text.contexts[row], self.text.choices[choice]]
                 pairs.fill(fields, (b, place), *pairs.join(texts, self.length, self.specials, self.separators))
+        fields["present"] = fields["valid"][..., 0]  # every continuation has a [CLS]
         return fields | {"labels": self.labels[rows]} | self.loss.fields(self.labels[rows], rows >= 0)
 
 

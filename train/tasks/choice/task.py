@@ -1,15 +1,16 @@
 """One of several continuations of a text (Zellers et al. 2018; Devlin et al. 2018, section 4.4).
 
-A row of three continuations, of which the last is absent, in 10 places each:
+A text with two continuations, in a row of 14 places with room for other texts (`train.data.text_rows`):
 
-    tokens     [CLS] she slipped [SEP] she fell [SEP] [PAD] ...     [B,n,T], each continuation behind the text
-               [CLS] she slipped [SEP] she flew [SEP] [PAD] ...
-               [PAD] ...
-    types          0 0   0       0     1   1    1     0             [B,n,T], the continuation has type 1
-    valid          1 1   1       1     1   1    1     0             [B,n,T], 0 is padding
-    labels     0                                                    the place of the right one, int32 [B]
-    weights    1                                                    0 for an empty row
-    smoothing, focal                                                of --task.smoothing and --task.focal, in training
+    tokens     [CLS] she slipped [SEP] she fell [SEP] [CLS] she slipped [SEP] she flew [SEP]
+    types          0 0   0       0     1   1    1         0 0   0       0     1   1    1     the second text
+    segments       1 1   1       1     1   1    1         2 2   2       2     2   2    2     which one of the row
+    positions      0 1   2       3     4   5    6         0 1   2       3     4   5    6     restart at each
+    rows       17                            its number, int32 [B*n]; -1 for a place without a text
+    present    1 1 0                         which of its continuations are there, int32 [B*n,c]
+    labels     0                             the place of the right one, int32 [B*n]
+    weights    1                             0 for a place without a text
+    smoothing, focal                         of --task.smoothing and --task.focal, in training
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from jax import Array
 import tfm
 from tfm.models.choices import choice_logits
 from tfm.models.classifier import text_logits
-from tfm.sharding import fold_rows
+from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import LossFields
@@ -43,7 +44,7 @@ from train.tasks.choice.options import Choice
 from train.tasks.choice.predict import PREDICTOR
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
 from train.tasks.choice.source import MultipleChoice
-from train.tasks.classification import class_losses, counted, read, softmax, used_types
+from train.tasks.classification import class_losses, counted, read, softmax, texts_of
 from train.tasks.record import Saved, Task
 from train.text import tokenize
 
@@ -58,9 +59,10 @@ def batch_spec(run: Run[Choice]) -> dict[str, Field]:
     count = {"n": run.task.choices}
     options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
     return {
-        "tokens": Field("BnT", np.int32, count, counts_tokens=True),
-        "types": Field("BnT", np.int32, count),
-        "valid": Field("BnT", np.int32, count),
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "types": Field("BT", np.int32),
+        **text_rows.FIELDS,
+        "present": Field("Bn", np.int32, count),
         "labels": Field("B", np.int32, count, predicts="n"),
         "weights": Field("B", np.float32, weighs=True),
         **options,
@@ -68,35 +70,35 @@ def batch_spec(run: Run[Choice]) -> dict[str, Field]:
 
 
 def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
-    """What the model says of the continuations of a batch, as `tfm.score_choices` does; each is a row of states."""
-    tokens, valid, types = fold_rows(batch["tokens"]), fold_rows(batch["valid"]) > 0, fold_rows(batch["types"])
-    hidden, head_key = read(params, model, tokens, valid, used_types(model, types), key)
-    scores = text_logits(params, model, hidden, valid, head_key)
-    return ClassOutputs(hidden, valid, choice_logits(scores, batch["tokens"], batch["valid"] > 0))
+    """What the model says of the continuations of a batch, as `tfm.score_choices` does."""
+    hidden, head_key = read(params, model, batch, key)
+    present = batch["present"] > 0
+    scores = text_logits(params, model, hidden, texts_of(batch, present.shape[1]), head_key)
+    return ClassOutputs(hidden, batch["segments"] > 0, choice_logits(scores, present, present[..., None]))
 
 
 def sums(
     params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs
 ) -> dict[str, Array]:
-    """Sums over the rows of a batch, float32: `loss` in nats, `weight` and `right`.
+    """Sums over the texts of a batch, float32: `loss` in nats, `weight` and `right`.
 
-    For evaluation also `scores` [B,n], labels and weights of every row.
+    For evaluation also `scores` [B*n,c], labels and weights of every text.
     """
-    labels, weights, valid = batch["labels"], batch["weights"], batch["valid"] > 0
+    labels, weights = batch["labels"], batch["weights"]
     logits = outputs.logits
     right = (logits.argmax(-1) == labels).astype(jnp.float32)
     return {
-        "loss": (class_losses(logits, batch, valid.any(-1)) * weights).sum(),
+        "loss": (class_losses(logits, batch, batch["present"] > 0) * weights).sum(),
         "weight": weights.sum(),
         "right": (right * weights).sum(),
-        "padding": (~valid).astype(jnp.float32).mean() * weights.sum(),
+        "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weights.sum(),
         "scores": logits,
         "labels": labels,
         "weights": weights,
     }
 
 
-loss = OutputLoss(outputs, sums)
+loss = OutputLoss(outputs, sums, valid="segments")
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.labels import LossFields
+from train.data.text_rows import TextFields
 from train.data.tokens import TokenizedTexts
 from train.text import tokenize
 
@@ -14,19 +15,20 @@ from train.text import tokenize
 class Examples:
     """Rows of one text or pair each, padded to `length`; `cut` is the share of texts that are longer.
 
-    `longest` is the size of the longest text or pair, with its special tokens.
+    `sizes` are the tokens of each row, `longest` is the size of the longest text or pair, with its special tokens.
 
     `loss` says how they count in the loss: here all the same; a task may replace it for training.
     """
 
-    buckets, independent_rows = None, True
+    buckets, independent_rows, text_fields = None, True, TextFields()
 
     def __init__(self, texts: Sequence[TokenizedTexts], labels: np.ndarray, length: int, tokenizer: Tokenizer):
         self.texts, self.labels, self.length, self.loss = texts, labels, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
         self.tokens = sum(len(text.ids) for text in texts)
         sizes = np.sum([text.lengths for text in texts], axis=0) + 2 + (self.separators if len(texts) > 1 else 0)
-        self.padding = float(1 - np.minimum(sizes, length).mean() / length) if len(sizes) else 0.0
+        self.sizes = np.minimum(sizes, length)
+        self.padding = float(1 - self.sizes.mean() / length) if len(sizes) else 0.0
         self.longest = int(sizes.max(initial=0))
         self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
 
@@ -38,7 +40,7 @@ class Examples:
         return (np.concatenate([text[row] for text in self.texts]) for row in range(len(self)))
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
-        """The fields of `train.tasks.classify.task`."""
+        """The fields of single texts, of which a batch is made (`train.data.text_rows`)."""
         shape = (len(rows), self.length)
         fields = {name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid")}
         fields["tokens"][:] = self.specials.pad

@@ -1,12 +1,14 @@
 """Classes or a value for a text or a pair of texts (Devlin et al. 2018, section 4.1 and 4.2).
 
-A pair in a row of 12 places:
+A pair in a row of 12 places, which has room for another one (`train.data.text_rows`):
 
     tokens     [CLS] a man runs [SEP] he moves [SEP] [PAD] ...      what the model reads
     types          0 0   0    0     0  1     1     1     0          the second text has type 1
-    valid          1 1   1    1     1  1     1     1     0          0 is padding
-    labels     2                   its class, int32 [B]; or 1 for each class, float32 [B,C]; or a value, float32 [B]
-    weights    1                   0 for an empty row; in training the weight of its class (--task.class-weights)
+    segments       1 1   1    1     1  1     1     1     0          which pair of the row; 0 is padding
+    positions      0 1   2    3     4  5     6     7     0          restart at every pair
+    rows       17                  its number, int32 [B*n]; -1 for a place without a pair, as of all fields below
+    labels     2                   its class, int32; or 1 for each class, float32 [B*n,C]; or a value, float32
+    weights    1                   0 for no pair; in training the weight of its class (--task.class-weights)
     smoothing  0.1                 of the labels, and
     focal      2                   the exponent of the focal loss, in training where they are set
 """
@@ -22,6 +24,7 @@ from tokenizers import Tokenizer
 
 import tfm
 from tfm.models.classifier import text_logits
+from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
@@ -36,7 +39,7 @@ from train.metrics.calibration import calibration_metrics, reliability, scaled_r
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.classification import class_losses, counted, prediction, read, truth, used_types
+from train.tasks.classification import class_losses, counted, prediction, read, texts_of, truth
 from train.tasks.classify import opinions
 from train.tasks.classify.options import Classify
 from train.tasks.classify.predict import PREDICTOR
@@ -61,7 +64,7 @@ def batch_spec(run: Run[Classify]) -> dict[str, Field]:
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
         "types": Field("BT", np.int32),
-        "valid": Field("BT", np.int32),
+        **text_rows.FIELDS,
         "labels": labels[run.task.kind],
         "weights": Field("B", np.float32, weighs=True),
         **options,
@@ -70,9 +73,9 @@ def batch_spec(run: Run[Classify]) -> dict[str, Field]:
 
 def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
     """What the model says of the texts of a batch."""
-    valid = batch["valid"] > 0
-    hidden, head_key = read(params, model, batch["tokens"], valid, used_types(model, batch["types"]), key)
-    return ClassOutputs(hidden, valid, text_logits(params, model, hidden, valid, head_key))
+    hidden, head_key = read(params, model, batch, key)
+    logits = text_logits(params, model, hidden, texts_of(batch), head_key)
+    return ClassOutputs(hidden, batch["segments"] > 0, logits)
 
 
 def sums(
@@ -93,14 +96,14 @@ def sums(
     return hits | {
         "loss": (losses * weights).sum(),
         "weight": weights.sum(),
-        "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
+        "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weights.sum(),
         "scores": logits,
         "labels": labels,
         "weights": weights,
     }
 
 
-loss = OutputLoss(outputs, sums)
+loss = OutputLoss(outputs, sums, valid="segments")
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

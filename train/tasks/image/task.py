@@ -23,6 +23,7 @@ from jax import Array
 
 import tfm
 from tfm.models.classifier import both_logits, text_logits
+from tfm.ops import split
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
@@ -37,7 +38,7 @@ from train.metrics.calibration import calibration_metrics, reliability, scaled_r
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.classification import class_losses, counted, read
+from train.tasks.classification import class_losses, counted
 from train.tasks.image import attention
 from train.tasks.image.options import Image
 from train.tasks.image.predict import PREDICTOR
@@ -75,7 +76,8 @@ def batch_spec(run: Run[Image]) -> dict[str, Field]:
 def outputs(params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
     """What the model says of the pictures of a batch."""
     pictures = batch["pixels" if "pixels" in batch else "tokens"]
-    hidden, head_key = read(params, model, pictures, key=key)
+    encoder_key, head_key = split(key, 2)
+    hidden = tfm.features(params.encoder, params.mix, model, pictures, key=encoder_key)
     if params.distilled is None:
         return ClassOutputs(hidden, None, text_logits(params, model, hidden, key=head_key))
     return ClassOutputs(hidden, None, *both_logits(params, model, hidden, head_key))

@@ -16,6 +16,7 @@ from train.data.sources import files
 from train.screens.console import Log
 from train.settings.predict import PredictOptions
 from train.tasks.by_length import blocks, read_by_length
+from train.tasks.classification import alone
 from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.span.loss import outputs
 from train.tasks.span.options import Span
@@ -200,7 +201,7 @@ def predict(
 
 @partial(jax.jit, static_argnums=1)
 def _logits(params, model: tfm.Config, tokens, valid, types, candidates):
-    batch = {"tokens": tokens, "valid": valid, "types": types, "candidates": candidates}
+    batch = {"tokens": tokens, "types": types, "candidates": candidates, **alone(valid)}
     return outputs(params, model, batch, None).logits
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from train.data import pairs
+from train.data.text_rows import TextFields
 from train.data.windows import best_windows, cut
 from train.screens.console import Log
 from train.tasks.span.options import Span
@@ -41,6 +42,9 @@ class Passages:
     """
 
     buckets, independent_rows = None, True
+    text_fields = TextFields(
+        by_token=("tokens", "types", "valid", "candidates", "start_logits", "end_logits"), by_place=("starts", "ends")
+    )
 
     def __init__(
         self, questions: Sequence[Question], length: int, options: Span, tokenizer: Tokenizer, log: Log, name: str
@@ -59,7 +63,7 @@ class Passages:
         answers = zip(questions, self.passages, strict=True)
         self.answers = np.array([answer_tokens(*answer) for answer in answers], np.int64).reshape(-1, 2)
         lengths = self.windows.ends - self.windows.starts + self.first_places + 1
-        self.tokens = int(lengths.sum())
+        self.sizes, self.tokens = lengths, int(lengths.sum())
         self.padding = float(1 - lengths.mean() / length) if len(lengths) else 0.0
 
     def __len__(self):
@@ -86,7 +90,7 @@ class Passages:
         return best_windows(self.windows, [len(passage.ids) for passage in self.passages])
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
-        """The fields of `train.tasks.span.task`."""
+        """The fields of single windows, of which a batch is made (`train.data.text_rows`)."""
         shape = (len(rows), self.length)
         fields: dict[str, np.ndarray] = {
             name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid", "candidates")
@@ -109,7 +113,7 @@ class Passages:
             if start <= answer_start and answer_end < end:
                 fields["starts"][b], fields["ends"][b] = answer_start - start + first, answer_end - start + first
             weights[b] = answer_start != LOST
-        return fields | {"rows": np.asarray(rows, np.int32), "weights": weights}
+        return fields | {"weights": weights}
 
 
 # Tokens of an answer where there is none, and where it has no token of the passage.

@@ -1,15 +1,16 @@
 """Answers to questions, which are places in a passage (Devlin et al. 2018, section 4.2 and 4.3).
 
-A row of 13 places, and one of a passage that does not answer:
+A row of 13 places, which has room for another question (`train.data.text_rows`):
 
     tokens      [CLS] who runs ? [SEP] today Ann Lee runs . [SEP] [PAD] [PAD]    what the model reads
     types         0    0   0   0   0     1    1   1   1   1   1     0     0      the window has type 1
-    valid         1    1   1   1   1     1    1   1   1   1   1     0     0      0 is padding
+    segments      1    1   1   1   1     1    1   1   1   1   1     0     0      which window of the row; 0 is padding
+    positions     0    1   2   3   4     5    6   7   8   9  10     0     0      restart at every window
     candidates    1    0   0   0   0     1    1   1   1   1   0     0     0      where an answer may start and end
     starts        6                                                              place of its first token; 0 for none
     ends          7                                                              place of its last token; 0 for none
-    rows          0                                                              the row of the corpus, -1 for none
-    weights       1                                                              0 for an empty row
+    rows         17                                                              the number of the window, -1 for none
+    weights       1                                                              0 for no window
 
 A window without the whole answer has none, and points to [CLS].
 """
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import tfm
+from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
@@ -48,10 +50,10 @@ def specs(run: Run[Span]) -> tfm.Tagger:
 def batch_spec(run: Run[Span]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     tokens = Field("BT", np.int32, counts_tokens=True)
-    by_token = dict.fromkeys(("types", "valid", "candidates"), Field("BT", np.int32))
+    by_token = dict.fromkeys(("types", "candidates"), Field("BT", np.int32))
     answers = dict.fromkeys(("starts", "ends"), Field("B", np.int32, predicts="T"))
-    rows = {"rows": Field("B", np.int32), "weights": Field("B", np.float32, weighs=True)}
-    return {"tokens": tokens, **by_token, **answers, **rows}
+    weights = {"weights": Field("B", np.float32, weighs=True)}
+    return {"tokens": tokens, **by_token, **text_rows.FIELDS, **answers, **weights}
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
@@ -81,11 +83,7 @@ def corpus_metrics(
 
 def _answers(outputs: Mapping[str, np.ndarray], corpus: Corpus[Passages]) -> dict[str, Answers]:
     """The answers to the questions whose windows are among the outputs, by id."""
-    rows = outputs["rows"]
-    starts, ends = (
-        {int(row): logits for row, logits in zip(rows, outputs[name], strict=True) if row >= 0}
-        for name in ("start_logits", "end_logits")
-    )
+    starts, ends = (dict(enumerate(outputs[name])) for name in ("start_logits", "end_logits"))
     passages, options = corpus.valid, corpus.run.task
     results = search(passages, starts, ends, options, corpus.facts()["unanswerable"])
     return {passages.questions[question].id: answers for question, answers in results}

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from train import UserError
 from train.data import windows
 from train.data.sources.files import Row
+from train.data.text_rows import TextFields
 from train.screens.console import Log
 from train.tasks.tag.metric import OUTSIDE, Entity, entities, inside_starts, scheme
 from train.tasks.tag.source import place_of
@@ -80,6 +81,7 @@ class Sentences:
     """
 
     buckets, independent_rows = None, True
+    text_fields = TextFields(by_token=("tokens", "valid", "labels", "weights", "guesses"))
     lexicon: "Lexicon | None" = None
 
     def __init__(
@@ -103,7 +105,7 @@ class Sentences:
         sizes = self.windows.ends - self.windows.starts + 2
         longest = -(-int(sizes.max(initial=0)) // _MULTIPLE) * _MULTIPLE
         self.length = length = min(length, longest) if fit else length
-        self.padding = float(1 - sizes.mean() / length) if len(sizes) else 0.0
+        self.sizes, self.padding = sizes, float(1 - sizes.mean() / length) if len(sizes) else 0.0
 
     def __len__(self):
         return len(self.windows.texts)
@@ -120,7 +122,7 @@ class Sentences:
         return words, firsts[words] - start + 1
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
-        """The fields of `train.tasks.tag.task`."""
+        """The fields of single windows, of which a batch is made (`train.data.text_rows`)."""
         shape = (len(rows), self.length)
         fields: dict[str, np.ndarray] = {name: np.zeros(shape, np.int32) for name in ("tokens", "valid", "labels")}
         fields["weights"] = np.zeros(shape, np.float32)

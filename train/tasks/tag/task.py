@@ -1,9 +1,11 @@
 """A label for every word: named entities, parts of speech (Devlin et al. 2018, section 5.3).
 
-A sentence of three words in a row of 8 places; the first piece of a word carries its label:
+A sentence of three words in a row of 8 places, where others may follow (`train.data.text_rows`); the first piece of a
+word carries its label:
 
     tokens     [CLS] Ada   By    ##ron wrote [SEP] [PAD] [PAD]      what the model reads
-    valid          1     1     1     1     1     1     0     0      0 is padding
+    segments       1     1     1     1     1     1     0     0      which sentence of the row; 0 is padding
+    positions      0     1     2     3     4     5     0     0      restart at every sentence
     labels         0     1     2     0     0     0     0     0      classes of O, B-PER and I-PER
     weights        0     1     1     0     1     0     0     0      1 where a word counts: in one of its windows
 """
@@ -21,6 +23,7 @@ from tokenizers import Tokenizer
 import tfm
 from tfm.models.heads import token_logits
 from train import UserError
+from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import in_order_of_head
@@ -54,7 +57,7 @@ def batch_spec(run: Run[Tag]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
-        "valid": Field("BT", np.int32),
+        **text_rows.FIELDS,
         "labels": Field("BT", np.int32, predicts="C"),
         "weights": Field("BT", np.float32, weighs=True),
     }
@@ -62,9 +65,8 @@ def batch_spec(run: Run[Tag]) -> dict[str, Field]:
 
 def outputs(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
     """What the model says of the tokens of a batch."""
-    valid = batch["valid"] > 0
-    hidden, head_key = read(params, model, batch["tokens"], valid, key=key)
-    return ClassOutputs(hidden, valid, token_logits(params, model, hidden, head_key))
+    hidden, head_key = read(params, model, batch, key)
+    return ClassOutputs(hidden, batch["segments"] > 0, token_logits(params, model, hidden, head_key))
 
 
 def sums(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
@@ -78,12 +80,12 @@ def sums(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], outp
         "loss": (tfm.cross_entropy(outputs.logits, batch["labels"]) * weights).sum(),
         "weight": weights.sum(),
         "right": ((guesses == batch["labels"]).astype(jnp.float32) * weights).sum(),
-        "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
+        "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weights.sum(),
         "guesses": guesses,
     }
 
 
-loss = OutputLoss(outputs, sums)
+loss = OutputLoss(outputs, sums, valid="segments")
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

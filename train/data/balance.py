@@ -1,0 +1,74 @@
+"""Batches and rows of equal work: as many texts in every batch as asked for, and nearly as many tokens."""
+
+import numpy as np
+
+# By how much a length may look shorter or longer than it is, so that chance has a say in who shares a batch.
+_BLUR = 0.1
+
+# How often every row may take texts from the fullest one.
+_EXCHANGES = 3
+
+
+def deal(lengths: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """lengths [N] of texts -> the members of N // `size` batches, int [batches,size], in random order.
+
+    Every batch has one of the longest texts, one of the next ones, and so on; the longer ones of each kind go to the
+    batches with fewer tokens. So all batches have nearly as many tokens. N must be a multiple of `size`.
+    """
+    count = len(lengths) // size
+    blurred = lengths * rng.uniform(1 - _BLUR, 1 + _BLUR, len(lengths))
+    kinds = np.argsort(-blurred, kind="stable").reshape(size, count)
+    totals, members = np.zeros(count, np.int64), np.empty((count, size), np.int64)
+    for place, kind in enumerate(kinds):
+        longest_first = kind[np.argsort(-lengths[kind], kind="stable")]
+        emptiest_first = np.argsort(totals, kind="stable")
+        members[emptiest_first, place] = longest_first
+        totals[emptiest_first] += lengths[longest_first]
+    return members[rng.permutation(count)]
+
+
+def share(lengths: np.ndarray, rows: int, slots: int) -> np.ndarray:
+    """lengths [E,N] of the texts of E batches -> the text in each of `slots` places of each row, int [E,rows,slots];
+    -1 where there is none. All rows of a batch have nearly as many tokens.
+
+    The longest text goes first, each into the row with the fewest tokens (Graham 1969: longest processing time); then
+    the fullest rows exchange texts with others.
+    """
+    batches = np.arange(len(lengths))
+    totals, counts = np.zeros((2, len(lengths), rows), np.int64)
+    seats = np.full((len(lengths), rows, slots), -1)
+    for texts in np.argsort(-lengths, axis=1, kind="stable").T:
+        row = np.where(counts < slots, totals, np.iinfo(np.int64).max).argmin(1)
+        seats[batches, row, counts[batches, row]] = texts
+        totals[batches, row] += lengths[batches, texts]
+        counts[batches, row] += 1
+    for turn in range(_EXCHANGES * rows if rows > 1 else 0):
+        _exchange(lengths, seats, 1 + turn % (rows - 1))
+    return seats
+
+
+def tokens_of_rows(lengths: np.ndarray, seats: np.ndarray) -> np.ndarray:
+    """lengths [E,N] of texts and their seats [E,R,S] -> the tokens of every row, int [E,R]."""
+    return _lengths_of(lengths, seats.reshape(len(seats), -1)).reshape(seats.shape).sum(2)
+
+
+def _exchange(lengths: np.ndarray, seats: np.ndarray, rank: int) -> None:
+    """Lets the fullest row of each batch exchange a text, or give one, where that makes it less full. The other row is
+    that of a rank, from the fullest one on."""
+    batches, totals = np.arange(len(lengths)), tokens_of_rows(lengths, seats)
+    order = np.argsort(-totals, axis=1, kind="stable")
+    full, other = order[:, 0], order[:, -rank]
+    excess = totals[batches, full] - totals[batches, other]
+    of_full, of_other = (_lengths_of(lengths, seats[batches, row]) for row in (full, other))
+    moved = of_full[:, :, None] - of_other[:, None]
+    gain = np.minimum(moved, excess[:, None, None] - moved).reshape(len(lengths), -1)
+    best = gain.argmax(1)
+    mine, theirs = np.divmod(best, seats.shape[2])
+    chosen = batches[gain[batches, best] > 0]
+    first, second = (chosen, full[chosen], mine[chosen]), (chosen, other[chosen], theirs[chosen])
+    seats[first], seats[second] = seats[second], seats[first]
+
+
+def _lengths_of(lengths: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """lengths [E,N], texts [E,M] -> the length of each, [E,M]; 0 of -1."""
+    return np.where(texts < 0, 0, np.take_along_axis(lengths, texts, axis=1))

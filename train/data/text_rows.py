@@ -1,0 +1,216 @@
+"""Texts of a batch in shared rows: several of them in one row, where no text sees another.
+
+A batch has the same number of texts at every step, and nearly as many tokens (`train.data.balance`): all batches have
+one shape. Row 1 of a batch of two texts a row, with room for three:
+
+    tokens      [CLS] a b [SEP] [CLS] c [SEP] [PAD]     what the model reads
+    segments      1   1 1   1     2   2   2     0       which text of the row; 0 is padding
+    positions     0   1 2   3     0   1   2     0       restart at every text
+    rows         17   4 -1                              the numbers of the texts, -1 for none
+
+Fields of a text have a value for each place of a text [B*n], row by row: n = len(rows) // len(tokens). An example may
+be of several texts, which are neighbours in a row; where texts cannot share rows, each of them has its own.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from train.data import balance
+from train.data.fields import Field
+from train.data.tokens import ranges
+from train.settings.schema import Run
+
+# What a batch of texts has beside the fields of its task.
+FIELDS = {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32), "rows": Field("B", np.int32)}
+
+# Batches that are dealt at once; those that decide the length of rows, and draws of them at most.
+_WINDOW, _LOOKED_AT, _DRAWS = 512, 512, 16
+
+# The padding that longer rows may save, and the most that they may cost.
+_PADDING, _DEARER = 0.05, 1.2
+
+
+class TextFields(NamedTuple):
+    """What the rows of a task say of its fields, and of its outcomes.
+
+    by_token: those with a value for every token of a text
+    by_place: those that hold a place in a text
+    """
+
+    by_token: tuple[str, ...] = ("tokens", "types", "valid")
+    by_place: tuple[str, ...] = ()
+
+
+class Shape(NamedTuple):
+    """The shape of a batch: its rows, the examples that each may hold, and the places of each."""
+
+    rows: int
+    slots: int
+    length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How batches of `size` examples lie in rows.
+
+    longest: the most tokens that an example may have
+    tokens: those of a batch on average
+    """
+
+    size: int
+    shape: Shape
+    longest: int
+    tokens: float
+
+    @property
+    def padding(self) -> float:
+        """Share of places that hold no token."""
+        return 1 - self.tokens / (self.shape.rows * self.shape.length)
+
+    @property
+    def packs(self) -> bool:
+        """Whether texts share rows."""
+        return self.shape.slots > 1
+
+    @property
+    def widened(self) -> "Layout":
+        """The layout of a batch whose texts do not fit: there is room for any."""
+        return dataclasses.replace(self, shape=self.shape._replace(length=self.shape.slots * self.longest))
+
+    def for_all(self, lengths: np.ndarray) -> "Layout":
+        """The layout in which batches of these lengths [E,size] fit, with rows as long as these need or longer."""
+        seats = balance.share(lengths, self.shape.rows, self.shape.slots)
+        most = int(balance.tokens_of_rows(lengths, seats).max(initial=1))
+        longer = self.shape._replace(length=max(self.shape.length, most))
+        return dataclasses.replace(self, shape=longer)
+
+    def seats(self, lengths: np.ndarray) -> np.ndarray:
+        """lengths [E,size] of examples of E batches -> the example in every place, int [E,rows*slots], or -1."""
+        if not self.packs:
+            return np.broadcast_to(np.arange(lengths.shape[1]), lengths.shape)
+        return balance.share(lengths, self.shape.rows, self.shape.slots).reshape(len(lengths), -1)
+
+    def pack(
+        self, fields: Mapping[str, np.ndarray], names: TextFields, rows: np.ndarray, sizes: np.ndarray, pad: int
+    ) -> dict[str, np.ndarray]:
+        """Fields of single texts -> those of a batch: see the top of this file.
+
+        fields: of the texts in the places of a batch, [places,...]; by token they are padded, [places,T] or
+            [places,n,T] of examples of n texts
+        rows: the numbers of these texts, or -1
+        sizes: their tokens, [places] or [places,n]
+        pad: the token that is padding
+        """
+        sizes, single = sizes.reshape(self.shape.rows, -1), fields[names.by_token[0]].shape[-1]
+        fits = sizes.sum(1).max(initial=0) <= self.shape.length
+        shape = self.shape if fits else self.widened.shape
+        firsts = (np.cumsum(sizes, axis=1) - sizes).ravel()
+        row = np.arange(sizes.size) // sizes.shape[1]
+        places = ranges(row * shape.length + firsts, sizes.ravel())
+        of_texts = ranges(np.arange(sizes.size) * single, sizes.ravel())
+        batch: dict[str, np.ndarray] = {}
+        for name, field in fields.items():
+            if name in names.by_token:
+                packed = np.full(shape.rows * shape.length, pad if name == "tokens" else 0, field.dtype)
+                packed[places] = field.ravel()[of_texts]
+                batch[name] = packed.reshape(shape.rows, shape.length)
+            elif name in names.by_place:
+                batch[name] = (field + firsts).astype(field.dtype)
+            else:
+                batch[name] = field
+        del batch["valid"]
+        segments, positions = np.zeros((2, shape.rows * shape.length), np.int32)
+        segments[places] = np.repeat(np.arange(sizes.size) % sizes.shape[1] + 1, sizes.ravel())
+        positions[places] = ranges(np.zeros_like(firsts), sizes.ravel())
+        layout = {"segments": segments, "positions": positions}
+        in_rows = {name: field.reshape(shape.rows, shape.length) for name, field in layout.items()}
+        return batch | in_rows | {"rows": rows.astype(np.int32)}
+
+
+def by_text(
+    batch: Mapping[str, np.ndarray], outcomes: Mapping[str, np.ndarray], names: TextFields, longest: int
+) -> dict[str, np.ndarray]:
+    """What a model says of a batch -> arrays [N,...] of the N examples that are there, in the order of the batch; by
+    token they are padded with zeros, [N,longest,...]. Numbers of the batch stay as they are."""
+    is_there = batch["rows"] >= 0
+    arrays = {name: values for name, values in outcomes.items() if values.ndim}
+    for name in set(arrays) & set(names.by_token):
+        arrays[name] = _single_texts(batch, arrays[name], longest)
+    return {**outcomes, **{name: values[is_there] for name, values in arrays.items()}}
+
+
+def _single_texts(batch: Mapping[str, np.ndarray], values: np.ndarray, longest: int) -> np.ndarray:
+    """values [rows,T,...], or [rows*n,T] of each text for every place of its row -> [rows*n,longest,...]."""
+    segments = batch["segments"]
+    count = len(batch["rows"]) // len(segments)
+    numbers = np.arange(len(batch["rows"]))
+    of_text = segments[numbers // count] == (numbers % count + 1)[:, None]
+    row_of = numbers // count if len(values) == len(segments) else numbers
+    texts, places = np.nonzero(of_text)
+    singles = np.zeros((len(numbers), longest, *values.shape[2:]), values.dtype)
+    singles[texts, batch["positions"][texts // count, places]] = values[row_of[texts], places]
+    return singles
+
+
+def texts_a_step(run: Run, sizes: Sequence[np.ndarray], texts: int = 1) -> int:
+    """The examples of a batch: --batch.size, or as many as fill --batch.tokens places but for a little padding.
+
+    sizes: the tokens of each example of so many `texts`
+    """
+    batch = run.batch
+    if batch.tokens is None:
+        return batch.size
+    mean = np.mean([lengths.mean() for lengths in sizes]) / (1 - _PADDING) if run.packs_rows else texts * batch.length
+    return batch.unit * max(1, int(batch.tokens / mean) // batch.unit)
+
+
+def row_unit(run: Run, size: int) -> int:
+    """What must divide the rows of a batch of `size` texts: its parts, and the devices that share rows."""
+    devices = jax.device_count() // math.prod(max(1, cut) for cut in (run.mesh.tensor, run.mesh.context))
+    return run.batch.accumulate * math.gcd(size // run.batch.accumulate, max(1, devices))
+
+
+def plan(run: Run, sizes: Sequence[np.ndarray], pack: bool) -> Layout:
+    """The layout of the batches of a run.
+
+    sizes: the tokens of each text, [N], or [N,n] of examples of n texts, once for each segmentation
+    pack: texts share rows
+    """
+    texts = sizes[0].size // max(1, len(sizes[0]))
+    sizes = [part.reshape(len(part), -1).sum(1) for part in sizes]
+    size, length = texts_a_step(run, sizes, texts), run.batch.length
+    unit, width = row_unit(run, size), run.model.width
+    multiple = 2 if jax.default_backend() == "cpu" else 8
+    mean = float(np.mean([lengths.mean() for lengths in sizes]))
+    alone = Layout(size, Shape(size * texts, 1, length), texts * length, mean * size)
+    if not pack or len(sizes[0]) < size:
+        return alone
+    rng = np.random.default_rng(0)
+    window = window_of(len(sizes[0]), size) * size
+    draws = (sizes[draw % len(sizes)] for draw in range(max(len(sizes), min(_DRAWS, _LOOKED_AT * size // window))))
+    parts = [rng.permutation(lengths)[:window] for lengths in draws]
+    lengths = np.concatenate([part[balance.deal(part, size, rng)] for part in parts])
+    layouts = [alone]
+    for rows in range(unit, size, unit):
+        slots = 1 + -(-size // rows)
+        most = 1 + int(balance.tokens_of_rows(lengths, balance.share(lengths, rows, slots)).max())
+        layouts.append(dataclasses.replace(alone, shape=Shape(rows, slots, -(-most // multiple) * multiple)))
+
+    def cost(layout: Layout) -> float:
+        """Multiplications of a layer, about: of products with weights, and of attention."""
+        shape = layout.shape
+        return shape.rows * shape.length * (6 * width + shape.length)
+
+    best = min(layouts, key=cost)
+    fuller = [layout for layout in layouts if layout.padding <= _PADDING and cost(layout) <= _DEARER * cost(best)]
+    return min(fuller or [best], key=cost)
+
+
+def window_of(texts: int, size: int) -> int:
+    """The batches that are dealt at once: those of an epoch, if they are not too many."""
+    return max(1, min(_WINDOW, texts // size))
