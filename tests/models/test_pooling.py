@@ -61,8 +61,8 @@ def test_rows_of_several_texts(kind, strict):
     np.testing.assert_allclose(tfm.pool(jnp.asarray(hidden), texts, kind), expected, atol=1e-6)
     mesh = tfm.make_mesh(data=2, context=4)
     with jax.set_mesh(mesh):
-        placed = [jax.device_put(x, jax.NamedSharding(mesh, jax.P("data", "context"))) for x in (hidden, segments)]
-        pooled = jax.jit(lambda hidden, segments: tfm.pool(hidden, tfm.segment_tokens(segments, 3), kind))(*placed)
+        sharded = [jax.device_put(x, jax.NamedSharding(mesh, jax.P("data", "context"))) for x in (hidden, segments)]
+        pooled = jax.jit(lambda hidden, segments: tfm.pool(hidden, tfm.segment_tokens(segments, 3), kind))(*sharded)
     np.testing.assert_allclose(pooled, expected, atol=1e-6)
 
 

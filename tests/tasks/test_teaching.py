@@ -158,19 +158,22 @@ def rows_of(task):
     valid = np.int32(np.arange(16) < lengths[:, None])
     tokens = np.int32(rng.integers(5, 60, (4, 16)) * valid)
     weights = np.float32([1, 1, 2, 0])
-    text = {"tokens": tokens, "valid": valid, "types": valid * (np.arange(16) > 5), "weights": weights}
+    own_row = {"segments": valid, "positions": np.tile(np.arange(16, dtype=np.int32), (4, 1)), "rows": np.arange(4)}
+    text = own_row | {"tokens": tokens, "valid": valid, "types": valid * (np.arange(16) > 5), "weights": weights}
     if task == "span":
         return TEXTS, text | {
             "candidates": np.int32((np.arange(16) > 5) & (valid > 0) | (np.arange(16) == 0)),
             "starts": np.int32([6, 0, 7, 0]),
             "ends": np.int32([7, 0, 7, 0]),
-            "rows": np.arange(4, dtype=np.int32),
         }
     if task == "choice":
         present = np.int32([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 0, 0]])[:, :, None]
         rows = {name: np.stack([text[name]] * 3, 1) * present for name in ("valid", "types")}
         rows["tokens"] = np.int32(rng.integers(5, 60, (4, 3, 16)) * rows["valid"])
-        return tfm.override(TEXTS, {"classes": 1}), rows | {"weights": weights, "labels": np.int32([2, 0, 1, 0])}
+        by_row = {name: field.reshape(12, 16) for name, field in (rows | {"segments": rows["valid"]}).items()}
+        by_row["positions"] = np.tile(own_row["positions"], (3, 1))
+        batch = by_row | {"rows": np.arange(4), "present": present[..., 0], "weights": weights}
+        return tfm.override(TEXTS, {"classes": 1}), batch | {"labels": np.int32([2, 0, 1, 0])}
     by_token = {"targets": np.int32(rng.integers(5, 60, (4, 16))), "weights": weights[:, None] * valid}
     if task == "pixels":
         return TEXTS, by_token | {"tokens": tokens, "withheld": np.zeros(4, np.float32)}
@@ -191,7 +194,8 @@ def logits_of(task, params, model, batch):
         logits = jitted(tfm.classify_tokens)(params, model, batch["tokens"], valid > 0, types)
         return np.where(batch["candidates"][..., None], logits, -1e30).transpose(0, 2, 1)
     if task == "choice":
-        return np.asarray(jitted(tfm.score_choices)(params, model, batch["tokens"], valid > 0, types))[:, None]
+        tokens, valid, types = (jnp.reshape(field, (4, 3, 16)) for field in (batch["tokens"], valid, types))
+        return np.asarray(jitted(tfm.score_choices)(params, model, tokens, valid > 0, types))[:, None]
     if task == "translate":
         return jitted(tfm.seq2seq)(params, model, batch["tokens"], batch["target"], batch["segments"] > 0)
     return jitted(tfm.causal_lm)(params, model, batch["tokens"])

@@ -16,7 +16,7 @@ from train.screens.console import Log
 from train.training import startup
 from train.training.job import largest_batch
 
-CORPUS = types.SimpleNamespace(facts=lambda: {"hash": "0"}, overview=lambda: {"text": "builtin"})
+CORPUS = types.SimpleNamespace(facts=lambda: {"hash": "0"}, overview=lambda: {"text": "builtin"}, layout=None)
 
 
 def tables(*flags, done=0):

@@ -43,7 +43,7 @@ def share(lengths: np.ndarray, rows: int, slots: int) -> np.ndarray:
         totals[batches, row] += lengths[batches, texts]
         counts[batches, row] += 1
     for turn in range(_EXCHANGES * rows if rows > 1 else 0):
-        _exchange(lengths, seats, 1 + turn % (rows - 1))
+        _exchange(lengths, seats, turn % (rows - 1))
     return seats
 
 
@@ -53,19 +53,20 @@ def tokens_of_rows(lengths: np.ndarray, seats: np.ndarray) -> np.ndarray:
 
 
 def _exchange(lengths: np.ndarray, seats: np.ndarray, rank: int) -> None:
-    """Lets the fullest row of each batch exchange a text, or give one, where that makes it less full. The other row is
-    that of a rank, from the fullest one on."""
+    """Lets the fullest row of each batch exchange a text with another row, or give it one, where the fuller of the two
+    is less full then. That row has a rank, from the emptiest one on."""
     batches, totals = np.arange(len(lengths)), tokens_of_rows(lengths, seats)
-    order = np.argsort(-totals, axis=1, kind="stable")
-    full, other = order[:, 0], order[:, -rank]
-    excess = totals[batches, full] - totals[batches, other]
-    of_full, of_other = (_lengths_of(lengths, seats[batches, row]) for row in (full, other))
-    moved = of_full[:, :, None] - of_other[:, None]
+    order = np.argsort(totals, axis=1, kind="stable")
+    fullest, partner = order[:, -1], order[:, rank]
+    excess = totals[batches, fullest] - totals[batches, partner]
+    sent, received = (_lengths_of(lengths, seats[batches, row]) for row in (fullest, partner))
+    moved = sent[:, :, None] - received[:, None]
     gain = np.minimum(moved, excess[:, None, None] - moved).reshape(len(lengths), -1)
     best = gain.argmax(1)
-    mine, theirs = np.divmod(best, seats.shape[2])
+    place, place_of_partner = np.divmod(best, seats.shape[2])
     chosen = batches[gain[batches, best] > 0]
-    first, second = (chosen, full[chosen], mine[chosen]), (chosen, other[chosen], theirs[chosen])
+    first = chosen, fullest[chosen], place[chosen]
+    second = chosen, partner[chosen], place_of_partner[chosen]
     seats[first], seats[second] = seats[second], seats[first]
 
 

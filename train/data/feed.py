@@ -45,24 +45,24 @@ def dealt_texts(sizes: Sequence[np.ndarray], seed: int, layout: Layout) -> Order
     count = by_segmentation.shape[1]
 
     @functools.lru_cache(maxsize=2)
-    def epoch(number: int) -> np.ndarray:
-        return np.random.default_rng([seed, 5, number]).permutation(count)
+    def epoch(index: int) -> np.ndarray:
+        return np.random.default_rng([seed, 5, index]).permutation(count)
 
     @functools.lru_cache(maxsize=2)
-    def window(number: int) -> tuple[np.ndarray, np.ndarray]:
-        examples = np.arange(number * batches * layout.size, (number + 1) * batches * layout.size)
+    def window(index: int) -> tuple[np.ndarray, np.ndarray]:
+        examples = np.arange(index * batches * layout.size, (index + 1) * batches * layout.size)
         epochs, offsets = np.divmod(examples, count)
-        texts = np.concatenate([epoch(int(index))[offsets[epochs == index]] for index in np.unique(epochs)])
+        texts = np.concatenate([epoch(int(cycle))[offsets[epochs == cycle]] for cycle in np.unique(epochs)])
         segmentations = epochs % len(by_segmentation)
         lengths = by_segmentation[segmentations, texts]
-        members = deal(lengths, layout.size, np.random.default_rng([seed, 6, number]))
+        members = deal(lengths, layout.size, np.random.default_rng([seed, 6, index]))
         seats = layout.seats(lengths[members])
         seated = np.take_along_axis(members, seats, axis=1)
         return segmentations[seated], np.where(seats < 0, -1, texts[seated])
 
     def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
-        number, batch = divmod(n, batches)
-        segmentations, texts = window(number)
+        index, batch = divmod(n, batches)
+        segmentations, texts = window(index)
         return segmentations[batch], texts[batch]
 
     return rows_of

@@ -13,6 +13,7 @@ class Field(NamedTuple):
     dtype: numpy's type of its numbers
     sizes: the size of every letter but B and T
     counts_tokens: its places are the tokens of the batch, for estimates of speed and memory
+    rows: the rows of an example, where each of its texts may need one
     row_tokens: the tokens that the model makes of a row, where they are not its places: the patches of a picture
     weighs: it says how much a target or a row counts in the loss; 0 is not at all. A task's first such field is that
         of its targets; more fields of these axes are those of more targets
@@ -29,10 +30,11 @@ class Field(NamedTuple):
     order: tuple[str, int] | None = None
     predicts: str = ""
     row_tokens: int | None = None
+    rows: int = 1
 
     def shape(self, rows: int, length: int) -> tuple[int, ...]:
-        """The shape in a batch of `rows` rows of `length` places."""
-        sizes = {"B": rows, "T": length, **self.sizes}
+        """The shape in a batch of `rows` rows, or examples, of `length` places."""
+        sizes = {"B": rows * self.rows, "T": length, **self.sizes}
         return tuple(sizes[letter] for letter in self.axes)
 
     def tokens(self, places: float) -> float:

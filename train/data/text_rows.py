@@ -25,14 +25,17 @@ from train.data.fields import Field
 from train.data.tokens import ranges
 from train.settings.schema import Run
 
-# What a batch of texts has beside the fields of its task.
-FIELDS = {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32), "rows": Field("B", np.int32)}
-
 # Batches that are dealt at once; those that decide the length of rows, and draws of them at most.
 _WINDOW, _LOOKED_AT, _DRAWS = 512, 512, 16
 
 # The padding that longer rows may save, and the most that they may cost.
 _PADDING, _DEARER = 0.05, 1.2
+
+
+def fields(texts: int = 1) -> dict[str, Field]:
+    """What a batch of examples of so many texts has beside the fields of its task."""
+    by_token = dict.fromkeys(("segments", "positions"), Field("BT", np.int32, rows=texts))
+    return {**by_token, "rows": Field("B", np.int32)}
 
 
 class TextFields(NamedTuple):
@@ -67,6 +70,10 @@ class Layout:
     longest: int
     tokens: float
 
+    def __str__(self):
+        rows, _, length = self.shape
+        return f"{self.size} texts of {self.tokens:,.0f} tokens on average, in {rows} rows of {length}"
+
     @property
     def padding(self) -> float:
         """Share of places that hold no token."""
@@ -85,8 +92,8 @@ class Layout:
     def for_all(self, lengths: np.ndarray) -> "Layout":
         """The layout in which batches of these lengths [E,size] fit, with rows as long as these need or longer."""
         seats = balance.share(lengths, self.shape.rows, self.shape.slots)
-        most = int(balance.tokens_of_rows(lengths, seats).max(initial=1))
-        longer = self.shape._replace(length=max(self.shape.length, most))
+        longest = int(balance.tokens_of_rows(lengths, seats).max(initial=1))
+        longer = self.shape._replace(length=max(self.shape.length, longest))
         return dataclasses.replace(self, shape=longer)
 
     def seats(self, lengths: np.ndarray) -> np.ndarray:
@@ -144,16 +151,34 @@ def by_text(
     return {**outcomes, **{name: values[is_there] for name, values in arrays.items()}}
 
 
-def _single_texts(batch: Mapping[str, np.ndarray], values: np.ndarray, longest: int) -> np.ndarray:
+def separated(
+    batch: Mapping[str, np.ndarray], names: TextFields, longest: int, texts: int = 1
+) -> dict[str, np.ndarray]:
+    """The batch in which each text has a row, of `longest` places; its examples have so many `texts`."""
+    segments, positions = batch["segments"], batch["positions"]
+    slots = len(batch["rows"]) * texts // len(segments)
+    fields = dict(batch)
+    for name in {*names.by_token, "positions"} & set(batch):
+        fields[name] = _single_texts(batch, batch[name], longest, texts)
+    fields["segments"] = _single_texts(batch, np.minimum(segments, 1), longest, texts)
+    is_first = (segments > 0) & (positions == 0)
+    firsts = np.zeros((len(segments), slots), np.int32)
+    rows, places = np.nonzero(is_first)
+    firsts[rows, segments[rows, places] - 1] = places
+    moved = {name: (batch[name] - firsts.ravel()).astype(batch[name].dtype) for name in names.by_place}
+    return fields | {name: np.where(batch["rows"] < 0, 0, places) for name, places in moved.items()}
+
+
+def _single_texts(batch: Mapping[str, np.ndarray], values: np.ndarray, longest: int, texts: int = 1) -> np.ndarray:
     """values [rows,T,...], or [rows*n,T] of each text for every place of its row -> [rows*n,longest,...]."""
     segments = batch["segments"]
-    count = len(batch["rows"]) // len(segments)
-    numbers = np.arange(len(batch["rows"]))
+    count = len(batch["rows"]) * texts // len(segments)
+    numbers = np.arange(len(segments) * count)
     of_text = segments[numbers // count] == (numbers % count + 1)[:, None]
     row_of = numbers // count if len(values) == len(segments) else numbers
-    texts, places = np.nonzero(of_text)
+    text, places = np.nonzero(of_text)
     singles = np.zeros((len(numbers), longest, *values.shape[2:]), values.dtype)
-    singles[texts, batch["positions"][texts // count, places]] = values[row_of[texts], places]
+    singles[text, batch["positions"][text // count, places]] = values[row_of[text], places]
     return singles
 
 
@@ -198,8 +223,8 @@ def plan(run: Run, sizes: Sequence[np.ndarray], pack: bool) -> Layout:
     layouts = [alone]
     for rows in range(unit, size, unit):
         slots = 1 + -(-size // rows)
-        most = 1 + int(balance.tokens_of_rows(lengths, balance.share(lengths, rows, slots)).max())
-        layouts.append(dataclasses.replace(alone, shape=Shape(rows, slots, -(-most // multiple) * multiple)))
+        fullest = 1 + int(balance.tokens_of_rows(lengths, balance.share(lengths, rows, slots)).max())
+        layouts.append(dataclasses.replace(alone, shape=Shape(rows, slots, -(-fullest // multiple) * multiple)))
 
     def cost(layout: Layout) -> float:
         """Multiplications of a layer, about: of products with weights, and of attention."""

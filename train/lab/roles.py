@@ -66,7 +66,7 @@ class RoleReader:
         """The rows of a batch, whose fields are [B, ...]."""
         names = [name for name, field in self.spec.items() if field.counts_tokens]
         for row in range(len(batch[names[0]])):
-            fields = {name: np.asarray(batch[name][row]) for name in self.spec}
+            fields = {name: _of_row(batch, name, row, len(batch[names[0]])) for name in self.spec}
             texts = {}
             for name in names:
                 companions = self._companions(name, names, fields)
@@ -98,7 +98,9 @@ class RoleReader:
         return {name: fields[name] for name, field in self.spec.items() if field.axes in ("B", "BC")}
 
     def _shown(self, name: str, value: np.ndarray) -> object:
-        """A value of a row, as a person reads it."""
+        """A value of a row, as a person reads it; those of the texts that share it."""
+        if value.ndim == len(self.spec[name].axes):
+            return "; ".join(str(self._shown(name, of_text)) for of_text in value)
         values = value.tolist()
         if self.spec[name].predicts == "C" and isinstance(values, int):
             return self._target(self.spec[name], values)
@@ -150,9 +152,9 @@ class RoleReader:
                     kept = tokens[where] == right
                     places[where].target = "kept" if kept else self._text(int(right))
         for name in (name for name, field in self.spec.items() if field.predicts == "T"):
-            place = places[int(fields[name])]
-            _become_target(place)
-            place.target = f"{place.target} {name}".strip()
+            for index in np.atleast_1d(fields[name]).tolist():
+                _become_target(places[index])
+                places[index].target = f"{places[index].target} {name}".strip()
 
     @property
     def _special_ids(self) -> set[int]:
@@ -175,6 +177,15 @@ def shares(rows: Sequence[RowView]) -> dict[str, float]:
     """The share of every role in the places of these rows."""
     roles = [place.role for row in rows for places in row.texts.values() for place in places]
     return {role: roles.count(role) / max(1, len(roles)) for role in ROLES}
+
+
+def _of_row(batch: Mapping[str, np.ndarray], name: str, row: int, rows: int) -> np.ndarray:
+    """A field of a row; of texts that share it, their values [n,...], without places where there is none."""
+    field = np.asarray(batch[name])
+    if len(field) == rows:
+        return field[row]
+    is_there = np.asarray(batch["rows"]).reshape(rows, -1)[row] >= 0
+    return field.reshape(rows, -1, *field.shape[1:])[row][is_there]
 
 
 def _become_target(place: TokenPlace):

@@ -172,7 +172,9 @@ def batch_tokens(job: Job) -> int:
 
 
 def tokens_per_step(job: Job, corpus) -> float:
-    """Positions of a training batch; of batches of several shapes, their tokens on average."""
+    """Positions of a training batch; of batches of several shapes, and of texts, their tokens on average."""
+    if corpus.layout:
+        return corpus.layout.tokens
     buckets = corpus.train[0].buckets
     return buckets.tokens / buckets.batches if buckets else batch_tokens(job)
 

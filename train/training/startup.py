@@ -251,7 +251,7 @@ def announce(job: Job, corpus: Corpus, done: int, costs: Mapping[str, str], log:
         "devices": f"{about['devices']}, {run.model.dtype}{processes}",
         **costs,
         "mesh": " x ".join(f"{name} {size}" for name, size in about["mesh"].items()),
-        "batch": _batch(run),
+        "batch": _batch(run, corpus),
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
     if not (done or run.init) and (advice := run.model.position.advice(run.model)):
@@ -265,9 +265,11 @@ def announce(job: Job, corpus: Corpus, done: int, costs: Mapping[str, str], log:
         log.table("what is spread over which devices", mesh.sharding_table(job.specs, job.mesh))
 
 
-def _batch(run: Run) -> str:
-    """Rows and tokens of a batch."""
-    if run.batch.tokens:
+def _batch(run: Run, corpus: Corpus) -> str:
+    """Rows and tokens of a batch, or its texts."""
+    if corpus.layout:
+        size = str(corpus.layout)
+    elif run.batch.tokens:
         size = f"at most {run.batch.tokens:,} tokens a side"
     else:
         size = f"{run.batch.size} x {run.row_tokens} tokens"

@@ -170,7 +170,7 @@ def _label_counts(subject: Subject, batches) -> np.ndarray:
 @of_texts
 def padding_share(subject: Subject) -> Result:
     """Rows are mostly text."""
-    share = float(subject.corpus.train[0].padding)
+    share = float(subject.corpus.padding)
     return Result(share, 0.75, "share of places of the training rows that hold no token")
 
 

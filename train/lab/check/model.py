@@ -43,16 +43,21 @@ def causality(subject: Subject) -> Result:
 def isolation(subject: Subject) -> Result:
     """No target depends on another text, of its own row or of another one: by gradient, for the input of every layer.
 
-    The two halves of each row are declared to be two texts, where rows may hold several.
+    The two halves of each row are declared to be two texts, where rows may hold several, unless targets are of texts
+    that share rows.
     """
     batch = subject.batch
     packs = "segments" in batch and subject.job.model.reads_packed
     fields = {tokens: subject.segments_field(tokens) for tokens in subject.token_fields} if packs else {}
-    batch = batch | {field: _halves(batch[field]) for field in fields.values()}
+    of_texts = "rows" in batch and subject.places(batch) is None
+    if not of_texts:
+        batch = batch | {field: _halves(batch[field]) for field in fields.values()}
 
     def foreign(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
         rows = np.arange(shape[0]) // (shape[0] // subject.rows) != target.row
         is_foreign = np.broadcast_to(rows[:, None], shape)
+        if of_texts and subject.slots(batch) > 1:
+            return is_foreign | _filled((batch["segments"] - 1) // subject.texts != target.slot, shape)
         if not packs or target.place < 0:
             return is_foreign
         own = batch[fields[subject.tokens_of(target.weights)]][target.row, target.place]
@@ -164,7 +169,11 @@ def targets_are_tokens(subject: Subject) -> Result:
         return not_applicable("rows are pictures, which have no padding")
     if subject.places(subject.batch) is None:
         is_padding = subject.padding(subject.batch, subject.token_fields[0])
-        wrong = (subject.batch[subject.weights[0]] > 0) & is_padding.reshape(len(is_padding), -1).all(-1)
+        is_empty = is_padding.reshape(len(is_padding), -1).all(-1)
+        if subject.slots(subject.batch) > 1:
+            examples = (subject.batch["segments"] - 1) // subject.texts
+            is_empty = ~(examples[:, None] == np.arange(subject.slots(subject.batch))[:, None]).any(-1).ravel()
+        wrong = (subject.batch[subject.weights[0]] > 0) & is_empty[: len(subject.batch[subject.weights[0]])]
         return Result(float(wrong.mean()), 0.0, "share of rows that are empty and count")
     labels = [name for name, field in subject.spec.items() if field.predicts == "V"]
     misplaced = sum(_misplaced(subject, *names) for names in itertools.zip_longest(subject.weights, labels))

@@ -69,10 +69,13 @@ class Subject:
         return batch | {name: np.zeros_like(batch[name]) for name in SOFTENING if name in batch}
 
     def training_batch(self, n: int) -> dict[str, np.ndarray]:
-        """The first rows of training batch n, repeated where it has fewer."""
+        """The first rows of training batch n, repeated where it has fewer; with all texts that share them."""
+        batch = self.corpus.batch(n)
+        rows = len(batch[self.inputs[0]])
+        sizes = {name: self.rows * len(array) // rows for name, array in batch.items()}
         return {
-            name: np.resize(array, (self.rows, *array.shape[1:])) if len(array) < self.rows else array[: self.rows]
-            for name, array in self.corpus.batch(n).items()
+            name: np.resize(array, (size, *array.shape[1:])) if len(array) < size else array[:size]
+            for (name, array), size in zip(batch.items(), sizes.values(), strict=True)
         }
 
     @cached_property
@@ -139,6 +142,15 @@ class Subject:
         """The field of the texts that the places of a field of tokens belong to."""
         return "segments" if tokens == self.token_fields[0] else f"{tokens}_segments"
 
+    @property
+    def texts(self) -> int:
+        """The texts of an example, which a batch of texts counts by its field of rows."""
+        return self.spec[self.targets].sizes.get("n", 1) if self.targets else 1
+
+    def slots(self, batch: HostBatch) -> int:
+        """The examples that may share a row; 1 where rows are no texts."""
+        return max(1, len(batch["rows"]) // len(batch["segments"])) if "rows" in batch else 1
+
     def places(self, batch: HostBatch) -> np.ndarray | None:
         """The place of every target in its row, as a field of weights; None for targets of whole rows."""
         if "where" in batch:
@@ -192,7 +204,9 @@ class Subject:
             with jax.set_mesh(self.job.mesh):
                 fields = self.on_mesh({**batch, **nothing, weights: alone})
                 blocks = jax.device_get(self._influence(self.params, fields))
-            yield Influence(target[0], -1 if places is None else int(places[tuple(target)]), weights, blocks)
+            place = -1 if places is None else int(places[tuple(target)])
+            row, slot = divmod(target[0], self.slots(batch)) if places is None else (target[0], 0)
+            yield Influence(row, place, slot, weights, blocks)
 
     @cached_property
     def _influence(self):
@@ -263,7 +277,8 @@ class Influence:
     """What one target depends on.
 
     row: the row of the target
-    place: its place in the row; -1 for a target of the whole row
+    place: its place in the row; -1 for a target of an example
+    slot: which example of the row it is of
     weights: the field of its weight
     blocks: by the field that a stack reads: for the input of each of its blocks, float32 [rows, T]: the largest
         derivative for a component of each token
@@ -271,5 +286,6 @@ class Influence:
 
     row: int
     place: int
+    slot: int
     weights: str
     blocks: dict[str, list[np.ndarray]]

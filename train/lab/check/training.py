@@ -13,6 +13,7 @@ import tfm
 from tfm.layers.stack import layer_indices
 from tfm.models.encoder import Encoder
 from tfm.params import PyTree
+from train.data import text_rows
 from train.lab.check.result import Result, not_applicable, relative
 from train.lab.check.subject import Subject
 from train.runs import checkpoint, run_folder
@@ -60,11 +61,23 @@ def accumulation_is_one_batch(subject: Subject) -> Result:
     for name, field in subject.spec.items():
         if field.weighs:
             batch[name] = batch[name].copy()
-            batch[name][subject.rows // 2 + 1 :] = 0
+            batch[name][len(batch[name]) // 2 + 1 :] = 0
     doubled = {name: 2 * batch[name] for name in subject.weights}
     expected, _ = subject.gradient(batch)
     gradient, _ = subject.gradient({**batch, **doubled}, parts=2)
     return _same_gradient(subject, gradient, expected, "gradient in two unequal parts and in one")
+
+
+def packed_is_padded(subject: Subject) -> Result:
+    """Texts that share rows have the gradient, and the loss, of texts of which each has a row."""
+    if subject.slots(subject.batch) == 1:
+        return not_applicable("no text shares a row with another")
+    names, longest = subject.corpus.train[0].text_fields, subject.job.run.batch.length
+    alone = text_rows.separated(subject.batch, names, longest, subject.texts)
+    (gradient, sums), (expected, expected_sums) = subject.plain_gradient, subject.gradient(alone)
+    difference = relative(abs(sums["loss"] - expected_sums["loss"]), expected_sums["loss"])
+    detail = f"loss, and gradient of {int(sums['weight'])} targets, of texts in shared rows and in rows of their own"
+    return Result(max(difference, _difference(gradient, expected)), 10 * subject.precision, detail)
 
 
 def _same_gradient(subject: Subject, gradient: PyTree, expected: PyTree, detail: str) -> Result:
@@ -183,6 +196,7 @@ PROBES = (
     scan_is_unrolled,
     devices_are_one,
     accumulation_is_one_batch,
+    packed_is_padded,
     gradients_of_layers,
     overfits_a_batch,
     resumed_is_unstopped,

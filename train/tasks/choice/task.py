@@ -59,9 +59,9 @@ def batch_spec(run: Run[Choice]) -> dict[str, Field]:
     count = {"n": run.task.choices}
     options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
     return {
-        "tokens": Field("BT", np.int32, counts_tokens=True),
-        "types": Field("BT", np.int32),
-        **text_rows.FIELDS,
+        "tokens": Field("BT", np.int32, counts_tokens=True, rows=run.task.choices),
+        "types": Field("BT", np.int32, rows=run.task.choices),
+        **text_rows.fields(run.task.choices),
         "present": Field("Bn", np.int32, count),
         "labels": Field("B", np.int32, count, predicts="n"),
         "weights": Field("B", np.float32, weighs=True),

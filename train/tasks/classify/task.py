@@ -64,7 +64,7 @@ def batch_spec(run: Run[Classify]) -> dict[str, Field]:
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
         "types": Field("BT", np.int32),
-        **text_rows.FIELDS,
+        **text_rows.fields(),
         "labels": labels[run.task.kind],
         "weights": Field("B", np.float32, weighs=True),
         **options,

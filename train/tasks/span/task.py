@@ -53,7 +53,7 @@ def batch_spec(run: Run[Span]) -> dict[str, Field]:
     by_token = dict.fromkeys(("types", "candidates"), Field("BT", np.int32))
     answers = dict.fromkeys(("starts", "ends"), Field("B", np.int32, predicts="T"))
     weights = {"weights": Field("B", np.float32, weighs=True)}
-    return {"tokens": tokens, **by_token, **text_rows.FIELDS, **answers, **weights}
+    return {"tokens": tokens, **by_token, **text_rows.fields(), **answers, **weights}
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

@@ -57,7 +57,7 @@ def batch_spec(run: Run[Tag]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
-        **text_rows.FIELDS,
+        **text_rows.fields(),
         "labels": Field("BT", np.int32, predicts="C"),
         "weights": Field("BT", np.float32, weighs=True),
     }
