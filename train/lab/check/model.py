@@ -169,11 +169,13 @@ def targets_are_tokens(subject: Subject) -> Result:
         return not_applicable("rows are pictures, which have no padding")
     if subject.places(subject.batch) is None:
         is_padding = subject.padding(subject.batch, subject.token_fields[0])
-        is_empty = is_padding.reshape(len(is_padding), -1).all(-1)
+        is_empty: np.ndarray = np.all(is_padding.reshape(len(is_padding), -1), axis=-1)
         if subject.slots(subject.batch) > 1:
             examples = (subject.batch["segments"] - 1) // subject.texts
-            is_empty = ~(examples[:, None] == np.arange(subject.slots(subject.batch))[:, None]).any(-1).ravel()
-        wrong = (subject.batch[subject.weights[0]] > 0) & is_empty[: len(subject.batch[subject.weights[0]])]
+            is_of = examples[:, None] == np.arange(subject.slots(subject.batch))[:, None]
+            is_empty = ~is_of.any(-1).ravel()
+        counts = subject.batch[subject.weights[0]] > 0
+        wrong = counts & is_empty.reshape(len(counts), -1).all(-1)
         return Result(float(wrong.mean()), 0.0, "share of rows that are empty and count")
     labels = [name for name, field in subject.spec.items() if field.predicts == "V"]
     misplaced = sum(_misplaced(subject, *names) for names in itertools.zip_longest(subject.weights, labels))
