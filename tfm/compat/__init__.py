@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tfm.compat.auto import Auto, ModelChoices
 from tfm.compat.classes import BASES, EncoderModel, ImageModel, MaskedImageModel, shift_tokens_right
 from tfm.compat.families import BASE_PREFIXES, FAMILIES
+from tfm.compat.flax_module import FlaxPreTrainedModel
 from tfm.compat.modules import MODULES
 from tfm.compat.pretrained import Pretrained
 from tfm.compat.towers import TOWERS, ImageTowerModel, TextTowerModel
@@ -89,7 +90,11 @@ AUTO_CLASSES = {f"FlaxAutoModel{task}": _auto_class(task, choices) for task, cho
 CLASSES = {cls.__name__: cls for by_suffix in BY_FAMILY.values() for cls in by_suffix.values()}
 MAPPINGS = {_mapping_name(task): choices for task, choices in CHOICES.items()}
 # What classes of a tower share: an instance of either is one.
-SHARED = {"FlaxCLIPTextPreTrainedModel": TextTowerModel, "FlaxCLIPVisionPreTrainedModel": ImageTowerModel}
+SHARED = {
+    "FlaxPreTrainedModel": FlaxPreTrainedModel,
+    "FlaxCLIPTextPreTrainedModel": TextTowerModel,
+    "FlaxCLIPVisionPreTrainedModel": ImageTowerModel,
+}
 PUBLIC = {**CLASSES, **SHARED, **MODULES, **AUTO_CLASSES, **MAPPINGS, "shift_tokens_right": shift_tokens_right}
 __all__ = sorted(PUBLIC)
 

@@ -23,7 +23,7 @@ BASE_PREFIXES = {
     **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "roformer", "vit", "beit")},
     "xlm-roberta": "roberta",
     "big_bird": "bert",
-    **dict.fromkeys(("gpt2", "gpt_neo", "bloom", "t5", "longt5"), "transformer"),
+    **dict.fromkeys(("gpt2", "gpt_neo", "bloom", "t5", "mt5", "umt5", "longt5"), "transformer"),
     **dict.fromkeys(("llama", "mistral", "bart", "marian", "pegasus"), "model"),
     **dict.fromkeys(("clip", "clip_text_model", "clip_vision_model"), ""),
 }
@@ -93,6 +93,8 @@ HEADS: dict[str, dict[str, HfHead]] = {
     "mistral": {"MistralModel": HfHead("lm", overrides=BARE)},
     "clip_text_model": {"CLIPTextModelWithProjection": ProjectionHead("model", {"projection": "text_projection"})},
     "t5": {"T5Model": HfHead("seq2seq", overrides=BARE), "T5EncoderModel": EncoderHead("model")},
+    "mt5": {"MT5Model": HfHead("seq2seq", overrides=BARE), "MT5EncoderModel": EncoderHead("model")},
+    "umt5": {"UMT5Model": HfHead("seq2seq", overrides=BARE), "UMT5EncoderModel": EncoderHead("model")},
     "longt5": {"LongT5Model": HfHead("seq2seq", overrides=BARE)},
     "bart": {
         "BartModel": HfHead("seq2seq", overrides=BARE_SEQ2SEQ),
@@ -107,7 +109,7 @@ HEADS: dict[str, dict[str, HfHead]] = {
     "pegasus": {"PegasusModel": HfHead("seq2seq", overrides=BARE_SEQ2SEQ)},
 }
 COUNT_TOKENS = ("roberta", "xlm-roberta")  # their positions count tokens, and padding has one too
-NEED_TARGETS = ("t5", "longt5")  # of other translation models, the source is the target by default
+NEED_TARGETS = ("t5", "mt5", "umt5", "longt5")  # of other translation models, the source is the target by default
 WITHOUT_FLAX = ("T5WithLMHeadModel",)  # architectures of these families that had no Flax class
 
 
@@ -121,13 +123,18 @@ def _write_roberta(config: Config) -> dict[str, Json]:
     return {"max_position_embeddings": config.length, "pad_token_id": 1}
 
 
-def _read_t5(fields: Fields) -> Reading:
-    """The fields of T5. Raises ValueError for a decoder without layers, where there is one."""
-    if fields.get("num_decoder_layers") == 0 and fields.get("architectures") != ["T5EncoderModel"]:
-        raise ValueError(
-            "config.json has num_decoder_layers=0; only T5EncoderModel has no decoder, so take FlaxT5EncoderModel"
-        )
-    return HF_FAMILIES["t5"].read(fields)
+def _t5_changes(name: str, encoder: str) -> dict[str, Any]:
+    """A decoder may have no layers in a folder of T5 or its like; then only the class of the encoder reads it."""
+
+    def read(fields: Fields) -> Reading:
+        """Raises ValueError for a decoder without layers, where there is one."""
+        if fields.get("num_decoder_layers") == 0 and fields.get("architectures") != [encoder]:
+            raise ValueError(
+                f"config.json has num_decoder_layers=0; only {encoder} has no decoder, so take Flax{encoder}"
+            )
+        return HF_FAMILIES[name].read(fields)
+
+    return {"read": read, "types": {"num_decoder_layers": Annotated[int, Range(0, MAX_SIZES["layers"])] | None}}
 
 
 def _read_projection(fields: Fields) -> Reading:
@@ -174,7 +181,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "clip_text_model": _tower("clip_text_model", absent="vision_model")
     | {"read": _read_projection, "write": _write_projection},
     "clip_vision_model": _tower("clip_vision_model", absent="text_model"),
-    "t5": {"read": _read_t5, "types": {"num_decoder_layers": Annotated[int, Range(0, MAX_SIZES["layers"])] | None}},
+    **{name: _t5_changes(name, f"{name.upper()}EncoderModel") for name in ("t5", "mt5", "umt5")},
     "roberta": ROBERTA_CHANGES,
     "xlm-roberta": ROBERTA_CHANGES,
     "bart": {

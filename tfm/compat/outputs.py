@@ -1,5 +1,6 @@
 """Outputs of the classes, and the fields of config.json as attributes."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -80,6 +81,10 @@ class ConfigFields:
         """The fields of the file, and those that were set since."""
         fields = {name: value for name, value in vars(self).items() if name != "_defaults"}
         return {name: value.to_dict() if isinstance(value, ConfigFields) else value for name, value in fields.items()}
+
+    def to_json_string(self) -> str:
+        """The text of config.json."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def __repr__(self) -> str:
         return f"ConfigFields({self.to_dict()})"

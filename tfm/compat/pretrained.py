@@ -71,7 +71,7 @@ class Pretrained:
         model_config = override(model_config, {"dtype": self.dtype.name})
         self._program = Program(self.family, self.architecture, model_config, bool(fields.get("is_decoder")))
         self._is_initialized = _do_init
-        self._nested: dict | None = None
+        self._params: dict | None = None
         self._model = init(layout(self._program).specs, jax.random.key(seed)) if _do_init else None
 
     @classmethod
@@ -80,9 +80,10 @@ class Pretrained:
         folder: str | Path,
         *,
         config: ConfigLike | None = None,
-        dtype: DTypeLike = jnp.float32,
+        dtype: DTypeLike | None = None,
         _do_init: bool = True,
         subfolder: str = "",
+        torch_dtype: object = None,
         **kwargs: Any,
     ):
         """The model in a folder, or in a subfolder of it.
@@ -90,8 +91,14 @@ class Pretrained:
         Files are safetensors or flax_model.msgpack; parameters keep their dtypes. With _do_init=False, the model
         without parameters, and the parameters that the folder has. A head that the folder lacks starts anew, with a
         warning; so does what has another size with ignore_mismatched_sizes=True. Other arguments are fields of
-        config.json. Raises ValueError as `tfm.from_hf` does, and TypeError for an argument that is unknown.
+        config.json. torch_dtype is dtype as the classes of torch take it. Raises ValueError as `tfm.from_hf` does, and
+        TypeError for an argument that is unknown.
         """
+        dtypes = [dtype] if torch_dtype is None else [dtype, str(torch_dtype).removeprefix("torch.")]
+        names = {jnp.dtype(name).name for name in dtypes if name is not None}
+        if len(names) > 1:
+            raise ValueError(f"dtype={jnp.dtype(dtype).name} and torch_dtype={torch_dtype} differ; give one of them")
+        dtype = names.pop() if names else jnp.float32
         folder = Path(folder, subfolder)
         fields = fields_of(config) if config is not None else read_config(folder)
         reinitialize = ["missing head"] if _do_init else ["missing"]
@@ -103,7 +110,7 @@ class Pretrained:
         model.generation_config = read_fields(folder)
         if not _do_init:
             return model, params
-        model._nested, model._is_initialized = params, True
+        model._params, model._is_initialized = params, True
         return model
 
     def save_pretrained(
@@ -143,16 +150,16 @@ class Pretrained:
     def params(self) -> dict:
         """The parameters as a nested dict, in the layout of the old classes."""
         self._check_initialized()
-        if self._nested is None:
+        if self._params is None:
             with jax.ensure_compile_time_eval():
-                self._nested = layout(self._program).nest(self._model)
-        return self._nested
+                self._params = layout(self._program).nest(self._model)
+        return self._params
 
     @params.setter
     def params(self, params: Mapping):
         self._check_initialized()
         layout(self._program).check(params)
-        self._nested = _as_dicts(params)
+        self._params = _as_dicts(params)
         self._model = None
 
     def _check_initialized(self):

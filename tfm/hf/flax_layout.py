@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 
 from tfm.hf.parameters import A, Leaf, entries
 from tfm.hf.tensors import AGAIN, POINTER, PULL, Entry, Weights
@@ -66,7 +67,9 @@ class Layout(NamedTuple):
         }
 
     def nest(self, params: PyTree) -> dict:
-        """Parameters -> the nested dict."""
+        """Parameters -> the nested dict; under `jit`, too."""
+        if any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(params)):
+            return self._nest_traced(params)
         by_name = {name: leaf for leaf in self.leaves for name in leaf.names}
         tree: dict = {}
         for name, _, _, assemble in entries(self.leaves, params):
@@ -74,6 +77,16 @@ class Layout(NamedTuple):
             *parents, last = self.keys(leaf, name)
             node = functools.reduce(lambda node, key: node.setdefault(key, {}), parents, tree)
             node[last] = jnp.asarray(flax_kernel(assemble()) if is_kernel(leaf) else assemble())
+        return tree
+
+    def _nest_traced(self, params: PyTree) -> dict:
+        """See `nest`: `take` moves numbers and scales them, so its transpose moves them back and scales them again."""
+        shapes = {keys: jax.ShapeDtypeStruct(shape, jnp.float32) for keys, shape in self.shapes.items()}
+        values = [
+            value / leaf.tensor.factor**2 for leaf, value in zip(self.leaves, jax.tree.leaves(params), strict=True)
+        ]
+        transpose = jax.linear_transpose(self.take, unflatten_dict(shapes))
+        (tree,) = transpose(jax.tree.unflatten(jax.tree.structure(self.specs), values))
         return tree
 
     def entries(self, tree: Mapping) -> list[Entry]:

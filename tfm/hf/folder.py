@@ -87,7 +87,7 @@ def open_folder(
     hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
     config = hf_family.config(fields, head)
-    tensors = _weights(folder, fields)
+    tensors = open_weights(folder, fields)
     head = head if reinitialize else _present(head, hf_family, tensors)
     config, model_leaves = _tied(config, head, hf_family, tensors, folder, is_fixed=bool(reinitialize))
     specs = head.specs(config)
@@ -110,7 +110,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_object(path)
 
 
-def _weights(folder: Path, fields: Fields) -> Weights:
+def open_weights(folder: Path, fields: Fields) -> Weights:
     """The weights of a folder: safetensors, or where there are none, those of GGUF or of Flax."""
     if gguf_path := gguf_file(folder):
         return gguf_weights(gguf_path, fields)
