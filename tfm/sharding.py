@@ -70,6 +70,11 @@ def replicate(x: Array) -> Array:
     return reshard(x, PartitionSpec()) if any(spec_of(x)) else x
 
 
+def first_entries(x: Array, count: int) -> Array:
+    """x [...,N] -> [...,count], whole on every device along it: a mesh that divides N may not divide the count."""
+    return shard_axis(x, None, x.ndim - 1)[..., :count]
+
+
 def on_mesh(x: Array) -> Array:
     """x on every device of the mesh in use: an array of numpy is on none, and meets no other in one operation."""
     return reshard(x, PartitionSpec()) if jax.sharding.get_abstract_mesh().shape else x

@@ -156,7 +156,9 @@ def test_sdxl_calls(reference, monkeypatch):
     del whole._params
     close(whole(tokens(), params=params)[0], expected[0].last_hidden_state)
     state = jax.jit(partial(whole.init_weights, input_shape=(2, 11)))(jax.random.key(0))
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), state, whole.init_weights(jax.random.key(0)))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), state, whole.init_weights(jax.random.key(0))
+    )
 
 
 @pytest.mark.parity

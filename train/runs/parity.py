@@ -12,6 +12,7 @@ import numpy as np
 import tfm
 from tfm.models.classifier import pooled, pooled_states
 from tfm.params import PyTree
+from tfm.sharding import first_entries
 from train import UserError
 
 
@@ -111,7 +112,7 @@ def predicted(config: tfm.Config, params: PyTree, inputs: jax.Array | None = Non
     The towers of texts and images read random ones alone.
     """
     output = _output(config, params, _inputs(config, seed=1) if inputs is None else inputs)
-    return output[..., : config.outputs] if config.sizes.get("V") == output.shape[-1] else output
+    return first_entries(output, config.outputs) if config.sizes.get("V") == output.shape[-1] else output
 
 
 def _output(config: tfm.Config, params: PyTree, inputs: jax.Array) -> jax.Array:

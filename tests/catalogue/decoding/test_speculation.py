@@ -1,8 +1,10 @@
 """Speculative decoding: the text of greedy decoding, and samples of the model's distribution."""
 
 import dataclasses
+import math
 from collections import Counter
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -124,3 +126,30 @@ def test_what_cannot_be_drafted_is_refused():
     linear = tfm.override(CONFIG, {"mixer": "linear"})
     with pytest.raises(ValueError, match="forget the tokens"):
         tfm.Speculation(model_of(linear), linear, [[1]], 4, tfm.NGram()).advance(1)
+
+
+MESHES = {
+    "data": dict(data=8), "fsdp": dict(fsdp=8), "tensor 2": dict(tensor=2), "tensor 8": dict(tensor=8),
+    "context": dict(context=2, data=4), "all": dict(data=2, fsdp=2, tensor=2),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
+def test_meshes_as_one_device(name):
+    """The mesh divides the padded vocabulary, and not its 11 tokens; a draft model is on the mesh or on one device."""
+    options = MESHES[name]
+    mesh = tfm.make_mesh(**options, devices=jax.devices()[: math.prod(options.values())])
+    model = jax.device_put(MODEL, tfm.shardings(tfm.causal_lm_specs(CONFIG), mesh))
+    small = DRAFTS["another model"]
+    on_mesh = jax.device_put(small.model, tfm.shardings(tfm.causal_lm_specs(SMALL), mesh))
+    drafts = tfm.NGram(), small, dataclasses.replace(small, model=on_mesh)
+    for strategy in (tfm.Greedy(repetition_penalty=1.2), tfm.Sample(temperature=1.3, top_p=0.9, seed=3)):
+        for draft in drafts:
+            texts = []
+            for writer, proposer in ((MODEL, tfm.NGram() if draft is drafts[0] else small), (model, draft)):
+                texts.append(tfm.Speculation(writer, CONFIG, PROMPTS, 12, proposer, strategy, stop=[9]))
+                texts[-1].advance(12)
+            assert texts[0].tokens == texts[1].tokens
+            for actual, expected in zip(texts[1].logprobs, texts[0].logprobs, strict=True):
+                np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4)

@@ -12,7 +12,7 @@ from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend
 from tfm.decoding.sampling import Greedy, Sample, distribution
 from tfm.models.heads import CausalLM, next_logits
-from tfm.sharding import replicate
+from tfm.sharding import first_entries, replicate
 
 
 @struct.dataclass
@@ -77,7 +77,7 @@ def from_model(
     def step(carry: tuple[Any, Array, Array | None], key: Array):
         cache, token, seen = carry
         hidden, cache = extend(model.decoder, config, token[None, None], cache)
-        logits = replicate(next_logits(model, config, hidden)[:, 0, : config.vocab])
+        logits = replicate(first_entries(next_logits(model, config, hidden)[:, 0], config.vocab))
         probabilities = distribution(strategy, logits, seen)[0]
         token = jax.random.categorical(key, jnp.log(probabilities)).astype(jnp.int32)
         seen = None if seen is None else seen | (jnp.arange(config.vocab)[None] == token)

@@ -26,7 +26,7 @@ from tfm.decoding.generate import bucket, left_padded, pad_stop
 from tfm.decoding.sampling import Greedy, Sample, distribution
 from tfm.mixers.softmax import KeysValues
 from tfm.models.heads import CausalLM, next_logits
-from tfm.sharding import mesh_of, on_mesh, replicate
+from tfm.sharding import first_entries, mesh_of, on_mesh, replicate
 
 # Tokens that a draft proposes at a time.
 AHEAD = 4
@@ -251,7 +251,7 @@ def _append(
     is not gives way to a draw from max(0, p - q) (Leviathan et al. 2023, algorithm 1).
     """
     ahead, vocab = proposal.probabilities.shape
-    logits = replicate(next_logits(model, writing.config, hidden)[0, :, :vocab])
+    logits = replicate(first_entries(next_logits(model, writing.config, hidden)[0], vocab))
     p = distribution(strategy, logits, _seen_by_place(state.seen, proposal.tokens))
     q = jnp.concatenate([proposal.probabilities, jnp.zeros((1, vocab))])
     drawn = jax.random.uniform(_key(strategy, state, 1), (ahead,))
