@@ -55,6 +55,15 @@ def nucleus(probabilities, top_p):
     return allowed
 
 
+def typical(probabilities, total):
+    """bool [V]: the tokens whose information is nearest to the entropy, up to this total."""
+    information = -np.log(probabilities)
+    distance = abs(information - (probabilities * information).sum())
+    nearest = np.argsort(distance)
+    count = (np.cumsum(probabilities[nearest]) < total).sum() + 1
+    return np.isin(np.arange(len(probabilities)), nearest[:count])
+
+
 P, WARM = softmax(LOGITS), softmax(LOGITS / 1.7)
 FOUR = renormalized(P, np.isin(np.arange(VOCAB), [3, 0, 7, 4]))
 DRAWS = {
@@ -73,6 +82,9 @@ DRAWS = {
         tfm.Sample(top_k=4, top_p=0.6),
         renormalized(FOUR, nucleus(FOUR, 0.6)),
     ),  # two: the other order would give three
+    "typical_p": (tfm.Sample(typical_p=0.5), renormalized(P, typical(P, 0.5))),
+    "epsilon_cutoff": (tfm.Sample(epsilon_cutoff=0.1), renormalized(P, P >= 0.1)),
+    "eta_cutoff": (tfm.Sample(eta_cutoff=0.2), renormalized(P, 0.2**0.5 * np.exp((P * np.log(P)).sum()) <= P)),
     "top_p_min_p": (tfm.Sample(top_p=0.75, min_p=0.2), FOUR),  # the other order would give three
 }
 

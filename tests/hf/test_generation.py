@@ -53,10 +53,10 @@ def test_what_is_refused_is_named(tmp_path):
         generation(tmp_path, num_beams="many")
     with pytest.raises(ValueError, match=re.escape("generation_config.json has guidance_scale=2.0, which is absent")):
         generation(tmp_path, guidance_scale=2.0).check("greedy")
-    typical = generation(tmp_path, typical_p=0.5)
-    typical.check("greedy")
-    with pytest.raises(ValueError, match="typical_p=0.5"):
-        typical.check("sample")
+    top_h = generation(tmp_path, top_h=0.5)
+    top_h.check("greedy")
+    with pytest.raises(ValueError, match="top_h=0.5"):
+        top_h.check("sample")
     assert generation(tmp_path, my_field=3).unknown == ("my_field",)
 
 

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+import tfm
+from tfm.decoding.sampling import distribution
 from tfm.hf.generation import read_generation
 
 torch = pytest.importorskip("torch")
@@ -62,3 +64,21 @@ def test_constraints_are_those_of_transformers(tmp_path, seed):
         scores if constraints is None else np.asarray(constraints(scores, tokens, np.int32(len(text)), is_stop))
     )
     np.testing.assert_allclose(constrained, by_transformers(fields, prompt, text, source, scores), atol=1e-5)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("seed", range(30))
+def test_draws_are_those_of_transformers(seed):
+    """Which tokens may be drawn, and with what probabilities."""
+    rng = np.random.default_rng(seed)
+    options = {
+        "temperature": 0.7, "top_k": 9, "top_p": 0.8, "min_p": 0.05, "typical_p": float(rng.uniform(0.1, 0.99)),
+        "epsilon_cutoff": float(rng.uniform(0.01, 0.3)), "eta_cutoff": float(rng.uniform(0.01, 0.5)),
+    }  # fmt: skip
+    options = {name: value for name, value in options.items() if rng.random() < 0.5}
+    config = transformers.GenerationConfig(**{"top_k": 0, **options}, do_sample=True)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=VOCAB, n_embd=4, n_layer=1, n_head=1))
+    logits = 2 * rng.normal(size=(5, VOCAB)).astype(np.float32)
+    processors = model._get_logits_processor(config, input_ids_seq_length=1, device="cpu")
+    expected = processors(torch.zeros((5, 1), dtype=torch.long), torch.tensor(logits)).softmax(-1).numpy()
+    np.testing.assert_allclose(distribution(tfm.Sample(**options), logits, None), expected, atol=1e-6)

@@ -9,6 +9,9 @@ from jax import Array
 from tfm.decoding.constraints import Constraints
 from tfm.masks.mask import MASK_VALUE
 
+# The options of `Sample` that may exclude tokens, in the order in which they apply; that of transformers, too.
+FILTERS = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
 
 @struct.dataclass
 class Greedy:
@@ -42,10 +45,14 @@ class Sample:
     top_k: only the k most probable tokens
     top_p: only the smallest set of most probable tokens with this total probability (Holtzman et al. 2020, section 3.1)
     min_p: only tokens with at least this fraction of the highest probability (Nguyen et al. 2024, section 3)
+    typical_p: only the tokens whose information is nearest to the entropy, with this total probability (Meister et al.
+        2022, section 3)
+    epsilon_cutoff: only tokens with at least this probability (Hewitt et al. 2022, section 3.2)
+    eta_cutoff: only tokens with at least this probability, or its root times exp(-entropy) (section 3.3)
     seed: int32; a row's draws depend on its seed and its own text alone
     constraints: applied before the draw
 
-    They apply in this order, each to the result of the previous one. `check` raises ValueError for a value outside its
+    Penalty and temperature apply first, then `FILTERS` in their order, each to the result of the previous one. `check` raises ValueError for a value outside its
     range.
     """
 
@@ -56,6 +63,9 @@ class Sample:
     min_p: Array | float | None = None
     seed: Array | np.ndarray | int = 0
     constraints: Constraints | None = None
+    typical_p: Array | float | None = None
+    epsilon_cutoff: Array | float | None = None
+    eta_cutoff: Array | float | None = None
 
     def choose(self, logits: Array, step: Array | int) -> Array:
         """Logits [B,V] -> the next token [B] int32, drawn with a key for each row and step."""
@@ -72,8 +82,8 @@ class Sample:
 
     @property
     def filters(self) -> bool:
-        """Whether top_k, top_p or min_p may exclude tokens."""
-        return not (self.top_k is None and self.top_p is None and self.min_p is None)
+        """Whether an option may exclude tokens."""
+        return any(getattr(self, name) is not None for name in FILTERS)
 
     def with_temperature(self, logits: Array) -> Array:
         """Logits [B,V] divided by the temperature."""
@@ -88,8 +98,8 @@ class Sample:
         if seeds.dtype.kind not in "iu" or not np.all((seeds >= -(2**31)) & (seeds < 2**31)):
             raise ValueError(f"seed={self.seed} must be an integer from {-(2**31)} to {2**31 - 1}")
         check_min("top_k", self.top_k, 1)
-        _check_probability("top_p", self.top_p)
-        _check_probability("min_p", self.min_p)
+        for name in FILTERS[1:]:
+            _check_probability(name, getattr(self, name))
         if self.constraints is not None:
             self.constraints.check()
 
@@ -128,7 +138,7 @@ def distribution(strategy: Greedy | Sample, logits: Array, seen: Array | None) -
         return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=jnp.float32)
     if strategy.temperature is not None:
         logits = logits / _column(strategy.temperature, len(logits))
-    if strategy.top_k is not None or strategy.top_p is not None or strategy.min_p is not None:
+    if strategy.filters:
         order = jnp.argsort(logits, axis=-1, descending=True)
         filtered = filter_logits(strategy, jnp.take_along_axis(logits, order, axis=-1))
         logits = jnp.take_along_axis(filtered, jnp.argsort(order, axis=-1), axis=-1)
@@ -143,7 +153,7 @@ def penalize_repeats(logits: Array, seen: Array, penalty: Array | float) -> Arra
 
 
 def filter_logits(strategy: Sample, sorted_logits: Array) -> Array:
-    """Logits [B,V] in descending order -> [B,V], -inf where top_k, top_p or min_p exclude a token; the first stays."""
+    """Logits [B,V] in descending order -> [B,V], -inf where options exclude a token; one stays in each row."""
     rows, vocab = sorted_logits.shape
     rank = jnp.arange(vocab)[None]
     if strategy.top_k is not None:
@@ -159,7 +169,38 @@ def filter_logits(strategy: Sample, sorted_logits: Array) -> Array:
     if strategy.min_p is not None:
         minimum = sorted_logits[:, :1] + jnp.log(_column(strategy.min_p, rows))
         sorted_logits = jnp.where(sorted_logits >= minimum, sorted_logits, -jnp.inf)
+    if strategy.typical_p is not None:
+        sorted_logits = _typical(sorted_logits, _column(strategy.typical_p, rows))
+    if strategy.epsilon_cutoff is not None:
+        sorted_logits = _above(sorted_logits, _column(strategy.epsilon_cutoff, rows))
+    if strategy.eta_cutoff is not None:
+        eta, (_, entropy) = _column(strategy.eta_cutoff, rows), _information(sorted_logits)
+        sorted_logits = _above(sorted_logits, jnp.minimum(eta, jnp.sqrt(eta) * jnp.exp(-entropy)))
     return sorted_logits
+
+
+def _typical(logits: Array, total: Array) -> Array:
+    """Logits [B,V] -> [B,V], -inf but for the tokens nearest to the entropy that reach a probability; total [B,1]."""
+    information, entropy = _information(logits)
+    distance = jnp.abs(information - entropy)
+    order = jnp.argsort(distance, axis=-1)
+    reached = jnp.cumsum(jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1), axis=-1)
+    last = jnp.minimum((reached < total).sum(-1, keepdims=True), logits.shape[-1] - 1)
+    farthest = jnp.take_along_axis(distance, jnp.take_along_axis(order, last, axis=-1), axis=-1)
+    return jnp.where((distance <= farthest) | (total >= 1), logits, -jnp.inf)
+
+
+def _above(logits: Array, minimum: Array) -> Array:
+    """Logits [B,V] -> [B,V], -inf where the probability is below minimum [B,1], but for the most probable token."""
+    is_kept = (jax.nn.softmax(logits, axis=-1) >= minimum) | (logits == logits.max(-1, keepdims=True))
+    return jnp.where(is_kept, logits, -jnp.inf)
+
+
+def _information(logits: Array) -> tuple[Array, Array]:
+    """Logits [B,V] -> those of tokens in nats [B,V], inf where one is excluded, and their mean, the entropy [B,1]."""
+    information = -jax.nn.log_softmax(logits, axis=-1)
+    expected = jnp.where(jnp.isinf(information), 0.0, jnp.exp(-information) * information)
+    return information, expected.sum(-1, keepdims=True)
 
 
 def _column(value: Array | float, rows: int) -> Array:

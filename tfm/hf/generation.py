@@ -48,15 +48,16 @@ READ: Mapping[str, Hint] = {
     "top_k": _Count | None,
     "top_p": _Share | None,
     "min_p": _Share | None,
+    "typical_p": _Share | None,
+    "epsilon_cutoff": _Share | None,
+    "eta_cutoff": _Share | None,
     "num_beams": Annotated[int, Range(1, 1 << 10)] | None,
     "length_penalty": float | None,
     "early_stopping": bool | Literal["never"] | None,
 }
 
 # What has an effect that is absent here, and the values that turn it off; the first ones only where tokens are drawn.
-REFUSED_DRAWS: Mapping[str, tuple[object, ...]] = {
-    "typical_p": (1.0,), "epsilon_cutoff": (0.0,), "eta_cutoff": (0.0,), "top_h": (),
-}  # fmt: skip
+REFUSED_DRAWS: Mapping[str, tuple[object, ...]] = {"top_h": ()}
 REFUSED: Mapping[str, tuple[object, ...]] = {
     "encoder_repetition_penalty": (1.0,), "exponential_decay_length_penalty": (), "sequence_bias": ({}, []),
     "guidance_scale": (1.0,), "watermarking_config": (), "token_healing": (False,), "num_beam_groups": (1,),

@@ -131,8 +131,8 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
         ratios = [Fraction(expected, stored) for expected, stored in zip(promised, shape or (), strict=False) if stored]
         for field in sorted({*family.fields, *family.read(flat)[1]}):
             stated = flat.get(field, family.fields[field].default if field in family.fields else None)
-            scales = [*ratios, *(ratio**-0.5 for ratio in ratios if ratio)]
-            scaled = [int(stated * scale) for scale in scales] if isinstance(stated, int) else []
+            scales: list[float] = [*map(float, ratios), *(float(ratio) ** -0.5 for ratio in ratios if ratio)]
+            scaled = [int(stated * scale + 1e-6) for scale in scales] if isinstance(stated, int) else []
             values = (
                 [not stated] if isinstance(stated, bool) else [size for size in (*sizes, *scaled) if size != stated]
             )

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
 # The flags of each strategy, beside those of all.
 STRATEGY_FLAGS = {
     "greedy": ("repetition_penalty", "logprobs", "draft"),
-    "sample": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "logprobs", "draft"),
+    "sample": (
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "repetition_penalty",
+        "seed",
+        "logprobs",
+        "draft",
+    ),
     "beam": ("beams", "beam_groups", "diversity", "length_penalty", "coverage", "early_stopping"),
 }
 
@@ -26,7 +38,15 @@ STRATEGY_FLAGS = {
 _FLAG_NAMES = {"width": "beams", "groups": "beam_groups", "Greedy": "--strategy=greedy"}
 
 # The values that turn a flag off, which tfm.decoding says with None.
-_OFF = {"top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "coverage": 0.0}
+_OFF = {
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "repetition_penalty": 1.0,
+    "coverage": 0.0,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +78,9 @@ class GenerateOptions:
     top_k: draw from the k most probable tokens; by default from all (sample)
     top_p: draw from the smallest set of tokens with this total probability (sample)
     min_p: draw from tokens with at least this share of the highest probability (sample)
+    typical_p: draw from tokens of typical information with this total probability (sample)
+    epsilon_cutoff: draw from tokens with at least this probability (sample)
+    eta_cutoff: as epsilon_cutoff, with less where many tokens are likely (sample)
     repetition_penalty: above 1, tokens of the text so far get less probable (sample, greedy)
     seed: seed of the draws; later texts use the next integers (sample)
     beams: texts that are followed at a time (beam)
@@ -93,6 +116,9 @@ class GenerateOptions:
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
+    epsilon_cutoff: float = 0.0
+    eta_cutoff: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = 0
     beams: int = 4
@@ -134,6 +160,9 @@ class GenerateOptions:
             top_k=self.top_k,
             top_p=self._unless_off("top_p"),
             min_p=self._unless_off("min_p"),
+            typical_p=self._unless_off("typical_p"),
+            epsilon_cutoff=self._unless_off("epsilon_cutoff"),
+            eta_cutoff=self._unless_off("eta_cutoff"),
             seed=seeds,
         )
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 # The flags that pictures have, beside those of a strategy.
-_FLAGS = frozenset("run complete keep n to average weights batch strategy temperature top_k top_p min_p seed".split())
+_FLAGS = frozenset(
+    """run complete keep n to average weights batch strategy temperature top_k top_p min_p typical_p epsilon_cutoff
+    eta_cutoff seed""".split()
+)
 
 # Pictures of one sheet.
 _SHEET = 512
