@@ -52,8 +52,8 @@ class Sample:
     seed: int32; a row's draws depend on its seed and its own text alone
     constraints: applied before the draw
 
-    Penalty and temperature apply first, then `FILTERS` in their order, each to the result of the previous one. `check` raises ValueError for a value outside its
-    range.
+    Penalty and temperature apply first, then `FILTERS` in their order, each to the result of the previous one. `check`
+    raises ValueError for a value outside its range.
     """
 
     repetition_penalty: Array | float | None = None
