@@ -239,6 +239,8 @@ class Corpus(Generic[AnyRows]):
             lines["rows"] = f"{len(rows):,} texts share rows of {self.layout.shape.length}, {padding}"
         else:
             lines["rows"] = f"{len(rows):,} of {length}, {padding}"
+            if self.layout:
+                lines["rows"] += f"; each text has a row: {text_rows.why_alone(self.run)}"
         if facts.get("cut"):
             lines["rows"] += f"; {facts['cut']:.1%} of the texts are longer and lose their end"
         if facts.get("empty") or facts.get("long"):

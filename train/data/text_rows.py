@@ -194,6 +194,16 @@ def texts_a_step(run: Run, sizes: Sequence[np.ndarray], texts: int = 1) -> int:
     return batch.unit * max(1, int(batch.tokens / mean) // batch.unit)
 
 
+def why_alone(run: Run) -> str:
+    """Why each text of a run has a row."""
+    model = run.model
+    if model.reads_packed:
+        return "--data.pack=false" if run.data.pack is False else "shared rows would be dearer"
+    parts = [model.input, *(options for kind in model.kinds for options in kind)]
+    names = dict.fromkeys(options.name for options in parts if not options.reads_packed)
+    return f"{' and '.join(names)} cannot keep texts of a row apart"
+
+
 def row_unit(run: Run, size: int) -> int:
     """What must divide the rows of a batch of `size` texts: its parts, and the devices that share rows."""
     devices = jax.device_count() // math.prod(max(1, cut) for cut in (run.mesh.tensor, run.mesh.context))

@@ -19,10 +19,10 @@ TaskT = TypeVar("TaskT", bound=TaskOptions)
 class Batch:
     """The batch of one step.
 
-    size: rows
+    size: rows, or texts that share rows
     length: tokens a row, or the most that one may have
     accumulate: parts that the batch is cut into, one after the other, to save memory
-    tokens: maximum of tokens of a batch, whose rows are of similar lengths (translate); none: a batch has `size` rows
+    tokens: maximum of tokens of a batch, of texts with labels or of pairs (translate); none: a batch has `size` rows
     multiple: the rows of such a batch are a multiple of this
     shapes: the most shapes of such batches; each is compiled
     """
@@ -262,7 +262,9 @@ class Run(Generic[TaskT]):
         check_maximum(self, STEPS, steps=MAX_STEPS)
         check_maximum(self, "seeds have 31 bits", seed=MAX_SEED)
         if self.batch.tokens is not None and not self.task.has_buckets:
-            raise ValueError(f"batch.tokens={self.batch.tokens} belongs to --task=translate; say --batch.size")
+            raise ValueError(
+                f"batch.tokens={self.batch.tokens} is no size of a batch of task={self.task.name}; say --batch.size"
+            )
         if self.data.pack and not self.model.reads_packed:
             raise ValueError(
                 "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"

@@ -9,7 +9,7 @@ from tfm.options.choices import Options
 class TaskOptions(Options):
     """The options of one task; `check_run` judges the whole run."""
 
-    # Whether batches may be of rows of similar lengths, --batch.tokens at most.
+    # Whether batches may have a size in tokens, --batch.tokens at most.
     has_buckets: ClassVar[bool] = False
 
     # Tokens of the rows before whose states every layer sees; None where a row is a text of its own.

@@ -1,7 +1,7 @@
 """The options of multiple choice."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, tag
 from train.settings.task_options import TaskOptions, check_focal
@@ -15,6 +15,8 @@ class Choice(TaskOptions):
     smoothing: probability that is divided among the continuations of a row in training (Szegedy et al. 2016)
     focal: exponent by which rows that are right count less in training (Lin et al. 2017, gamma); 0: not
     """
+
+    has_buckets: ClassVar[bool] = True
 
     name: Literal["choice"] = tag("choice")
     choices: int = 4

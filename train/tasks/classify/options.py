@@ -1,7 +1,7 @@
 """The options of classification of texts."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_rates, tag
 from train.settings.schema import Run
@@ -17,6 +17,8 @@ class Classify(TaskOptions):
     smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
     focal: exponent by which texts that are classified well count less in training (Lin et al. 2017, gamma); 0: not
     """
+
+    has_buckets: ClassVar[bool] = True
 
     name: Literal["classify"] = tag("classify")
     kind: Literal["single", "multi", "regression"] = "single"

@@ -1,7 +1,7 @@
 """The options of answers to questions."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from train.settings.schema import Run
@@ -20,6 +20,8 @@ class Span(TaskOptions):
     null_threshold: a question gets no answer where the score of none is above the best one by more (v2)
     repair: answers that do not stand at their answer_start move to the nearest place with their text; else an error
     """
+
+    has_buckets: ClassVar[bool] = True
 
     name: Literal["span"] = tag("span")
     version: Literal["auto", "v1", "v2"] = "auto"

@@ -1,7 +1,7 @@
 """The options of labels of words."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_minimum, tag
 from train.settings.schema import Run
@@ -14,6 +14,8 @@ class Tag(TaskOptions):
 
     stride: a sentence longer than batch.length is cut into windows; tokens between their beginnings; none: half of one
     """
+
+    has_buckets: ClassVar[bool] = True
 
     name: Literal["tag"] = tag("tag")
     stride: int | None = None

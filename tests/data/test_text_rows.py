@@ -1,0 +1,73 @@
+"""Texts dealt to batches, and rows: nothing is lost, and all batches and rows are nearly as full."""
+
+import numpy as np
+import pytest
+
+from train.data import balance, feed
+from train.data.text_rows import Layout, Shape, TextFields, by_text, separated
+
+SIZE, SHAPE = 8, Shape(2, 5, 80)
+
+
+@pytest.fixture
+def lengths():
+    return np.random.default_rng(0).integers(3, 30, 100)
+
+
+def test_every_text_is_dealt_once(lengths):
+    members = balance.deal(lengths[:96], SIZE, np.random.default_rng(0))
+    assert sorted(members.ravel()) == list(range(96))
+    totals = lengths[members].sum(1)
+    assert np.ptp(totals) <= 4 < np.ptp(lengths[:96].reshape(-1, SIZE).sum(1))
+
+
+def test_every_text_has_a_seat(lengths):
+    batches = lengths[:96].reshape(-1, SIZE)
+    seats = balance.share(batches, SHAPE.rows, SHAPE.slots)
+    for of_batch in seats.reshape(len(batches), -1):
+        assert sorted(of_batch[of_batch >= 0]) == list(range(SIZE))
+    rows = balance.tokens_of_rows(batches, seats)
+    np.testing.assert_array_equal(rows.sum(1), batches.sum(1))
+    assert np.abs(np.diff(rows, axis=1)).max() <= 6 < np.abs(np.diff(batches.reshape(-1, 2, 4).sum(2), axis=1)).max()
+
+
+def test_an_epoch_has_every_text_once_and_batches_need_no_state(lengths):
+    layout = Layout(SIZE, SHAPE, 30, 100.0)
+    order = feed.dealt_texts([lengths, lengths[::-1].copy()], 3, layout)
+    batches = [order(n) for n in range(300)]  # 24 epochs of 100 texts, 25 windows of 12 batches
+    texts = np.concatenate([rows[rows >= 0] for _, rows in batches])
+    np.testing.assert_array_equal(np.bincount(texts), 24)
+    draws = np.concatenate([draw[rows >= 0] for draw, rows in batches])
+    assert (np.bincount(draws) == 1200).all(), "segmentations take turns"
+    second = feed.dealt_texts([lengths, lengths[::-1].copy()], 3, layout)
+    for n in (37, 2):
+        np.testing.assert_array_equal(second(n)[1], batches[n][1])
+
+
+def test_a_batch_and_its_texts():
+    """Two rows with room for two texts: of three tokens and two, and of one."""
+    layout, names = Layout(3, Shape(2, 2, 6), 3, 6.0), TextFields(by_token=("tokens", "valid"), by_place=("starts",))
+    sizes = np.array([3, 2, 1, 0])
+    valid = np.int32(np.arange(3) < sizes[:, None])
+    fields = {"tokens": valid * np.int32([[5], [6], [7], [0]]), "valid": valid, "starts": np.int32([2, 1, 0, 0])}
+    batch = layout.pack(fields, names, np.array([9, 4, 7, -1]), sizes, 1)
+    assert batch["tokens"].tolist() == [[5, 5, 5, 6, 6, 1], [7, 1, 1, 1, 1, 1]]
+    assert batch["segments"].tolist() == [[1, 1, 1, 2, 2, 0], [1, 0, 0, 0, 0, 0]]
+    assert batch["positions"].tolist() == [[0, 1, 2, 0, 1, 0], [0] * 6]
+    assert batch["starts"].tolist()[:3] == [2, 4, 0]
+    assert batch["rows"].tolist() == [9, 4, 7, -1]
+    alone = separated(batch, names, 3)
+    assert (alone["tokens"] * valid).tolist() == fields["tokens"].tolist()
+    assert alone["segments"].tolist() == valid.tolist()
+    assert alone["starts"].tolist() == [2, 1, 0, 0]
+    outcomes = {"loss": np.float32(1), "tokens": batch["tokens"], "scores": np.arange(4)}
+    said = by_text(batch, outcomes, names, 3)
+    assert said["tokens"].tolist() == [[5, 5, 5], [6, 6, 0], [7, 0, 0]]
+    assert said["scores"].tolist() == [0, 1, 2]
+
+
+def test_texts_that_do_not_fit_have_wider_rows():
+    layout = Layout(2, Shape(1, 2, 4), 3, 5.0)
+    fields = {"tokens": np.ones((2, 3), np.int32), "valid": np.ones((2, 3), np.int32)}
+    batch = layout.pack(fields, TextFields(by_token=("tokens", "valid")), np.arange(2), np.array([3, 3]), 0)
+    assert batch["tokens"].shape == (1, 6)
