@@ -262,9 +262,7 @@ class Run(Generic[TaskT]):
         check_maximum(self, STEPS, steps=MAX_STEPS)
         check_maximum(self, "seeds have 31 bits", seed=MAX_SEED)
         if self.batch.tokens is not None and not self.task.has_buckets:
-            raise ValueError(
-                f"batch.tokens={self.batch.tokens} is no size of a batch of task={self.task.name}; say --batch.size"
-            )
+            raise ValueError(f"batch.tokens={self.batch.tokens} is not for task={self.task.name}; say --batch.size")
         if self.data.pack and not self.model.reads_packed:
             raise ValueError(
                 "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"

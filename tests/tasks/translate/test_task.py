@@ -394,7 +394,7 @@ BAD = {
     "--task.long=cut": "--task.long=cut is unknown; known are drop, error",
     "--batch.tokens=16 --batch.length=32": "--batch.tokens=16 must be at least batch.length=32, or none",
     "--batch.accumulate=3": "--batch.accumulate=3 must divide batch.multiple=8",
-    "--task=mlm --batch.tokens=512": "--batch.tokens=512 is no size of a batch of task=mlm; say --batch.size",
+    "--task=mlm --batch.tokens=512": "--batch.tokens=512 is not for task=mlm; say --batch.size",
     "--eval.best=bleu --task.bleu=0": "--eval.best=bleu needs translations to judge; set --task.bleu to a number of "
     "sentences",
     "--task.bleu=-1": "--task.bleu=-1 must not be negative; 0 means none before the end",
