@@ -151,13 +151,13 @@ def test_sdxl_calls(reference, monkeypatch):
         seed=0, dtype=jnp.float32, _do_init=False,
     )  # fmt: skip
     close(again(tokens(), params=params["text_encoder_2"], train=False)[0], expected[1].text_embeds)
-    whole = compat.FlaxCLIPTextModel.from_pretrained(folder / "text_encoder", from_pt=True)
-    params = whole.params
-    del whole._params
-    close(whole(tokens(), params=params)[0], expected[0].last_hidden_state)
-    state = jax.jit(partial(whole.init_weights, input_shape=(2, 11)))(jax.random.key(0))
+    text_encoder = compat.FlaxCLIPTextModel.from_pretrained(folder / "text_encoder", from_pt=True)
+    params = text_encoder.params
+    del text_encoder._params
+    close(text_encoder(tokens(), params=params)[0], expected[0].last_hidden_state)
+    state = jax.jit(partial(text_encoder.init_weights, input_shape=(2, 11)))(jax.random.key(0))
     jax.tree.map(
-        partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), state, whole.init_weights(jax.random.key(0))
+        partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), state, text_encoder.init_weights(jax.random.key(0))
     )
 
 

@@ -90,7 +90,7 @@ class FlaxPreTrainedModel(abc.ABC):
     @property
     def params(self) -> Mapping:
         """The parameters as a nested dict."""
-        if not self._is_initialized:
+        if not self._is_initialized or self._params is None:
             raise ValueError("the model was made with _do_init=False and holds no parameters; pass them as params=")
         return self._params
 
