@@ -94,3 +94,11 @@ def test_a_new_run_takes_the_roles_of_the_folder_of_its_tokenizer(tmp_path):
     tokenizer = tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], Log())
     assert special.special_tokens(tokenizer).sep == WORDS.index("<|im_end|>")
     assert tokenizer.id_to_token(special.special_tokens(tokenizer).cls) == "[CLS]"  # added: the file has none
+
+
+def test_a_tokenizer_without_an_end_is_said():
+    """Token 0 stands between documents then."""
+    nameless = special.ConfiguredTokenizer(word_tokenizer(), {"unk_token": "<unk>"})
+    assert special.document_marks(nameless).last == 0
+    assert "no eos_token, sep_token or pad_token: token 0, '<unk>'" in special.made_up_mark(nameless)
+    assert not special.made_up_mark(special.ConfiguredTokenizer(word_tokenizer(), {"eos_token": "</s>"}))

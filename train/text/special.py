@@ -120,6 +120,14 @@ def document_marks(tokenizer: AnyTokenizer) -> DocumentMarks:
     return DocumentMarks(prefix[0] if begins else last, last)
 
 
+def made_up_mark(tokenizer: AnyTokenizer) -> str:
+    """What is taken for the end of a document where the tokenizer has no such token, nor padding; "" where it has."""
+    if not isinstance(tokenizer, ConfiguredTokenizer) or {"sep", "eos", "pad"} & tokenizer.ids.keys():
+        return ""
+    token = tokenizer.id_to_token(0)
+    return f"the tokenizer names no eos_token, sep_token or pad_token: token 0, {token!r}, stands between documents"
+
+
 def generation_of(tokenizer: Any) -> "FolderGeneration | None":
     """How the folder that a tokenizer is from wants text to be written; None for a tokenizer of this project."""
     return tokenizer.generation if isinstance(tokenizer, ConfiguredTokenizer) else None

@@ -42,7 +42,7 @@ from train.tasks.lm.predict import PREDICTOR
 from train.tasks.lm.rows import PackedRows, WindowRows, count_between
 from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
-from train.text.special import document_marks
+from train.text.special import document_marks, made_up_mark
 
 # The longest rows of a model of transformers, unless --length says otherwise.
 _LENGTH = 1024
@@ -136,6 +136,8 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
     train, valid = documents.load(run.data, log.info, valid_only)
     train_source, valid_source = run.data.source, run.data.eval or run.data.source
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
+    if fault := made_up_mark(tokenizer):
+        log.info(fault)
     train_rows = [
         _rows(run, tokenizer, _scored(run, tokenizer, text, train_source), train)
         for text in (
