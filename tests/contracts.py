@@ -293,16 +293,17 @@ def test_vmap_and_grad(name):
     value, gradient, states = loss_and_gradient(function, config, params, inputs)
     by_row = jax.jit(jax.vmap(lambda row: function(params, config, row[None])[0]))(inputs)
     np.testing.assert_allclose(by_row, states, **NEAR)
-    norm = np.sqrt(sum(float(jnp.square(leaf).sum()) for leaf in jax.tree.leaves(gradient)))
-    step = 1e-3 / norm
+    params, gradient = jax.device_get((params, gradient))
+    norm = np.sqrt(_inner(gradient, gradient))
+    step = np.float32(1e-3 / norm)
     moved = jax.tree.map(lambda leaf, slope: leaf + step * slope, params, gradient)
     ahead = loss_and_gradient(function, config, moved, inputs)
-    slopes = 0.5 * (norm**2 + _inner(gradient, ahead[1]))
+    slopes = 0.5 * (norm**2 + _inner(gradient, jax.device_get(ahead[1])))
     np.testing.assert_allclose((ahead[0] - value) / step, slopes, rtol=0.05)
 
 
 def _inner(tree, tree2):
-    """The inner product of two trees."""
+    """The inner product of two trees of arrays of numpy."""
     return sum(float((leaf * leaf2).sum()) for leaf, leaf2 in zip(*map(jax.tree.leaves, (tree, tree2)), strict=True))
 
 
