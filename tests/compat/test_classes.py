@@ -155,6 +155,8 @@ def test_mappings():
         getattr(tfm.compat, f"Flax{name}")
         for name in (
             "T5ForConditionalGeneration",
+            "MT5ForConditionalGeneration",
+            "UMT5ForConditionalGeneration",
             "LongT5ForConditionalGeneration",
             "BartForConditionalGeneration",
             "MarianMTModel",
