@@ -72,9 +72,13 @@ def visible_padding(plant):
     plant(tfm, "padding", lambda original: lambda valid: None)
 
 
-def mean_over_padding(plant):
+def visible_padding_of_texts(plant):
+    plant(packing, "row_mask", lambda original: lambda model, segments: None)
+
+
+def mean_over_rows(plant):
     """The vector of a text is a mean over all places of its row."""
-    plant(pooling.POOLS, "mean", lambda original: lambda hidden, valid: original(hidden, None))
+    plant(pooling, "_weights", lambda original: lambda texts, kind: original(jnp.ones_like(texts), kind))
 
 
 def visible_padding_of_sources(plant):
@@ -176,10 +180,12 @@ BUGS = [
     (texts_that_leak, "mlm", model.isolation),
     (rows_that_leak, "lm", model.isolation),
     (pictures_that_leak, "clip", model.isolation),
-    (visible_padding, "classify", model.padding_is_unseen),
+    (texts_that_leak, "classify", model.isolation),
+    (mean_over_rows, "classify", model.isolation),
+    (visible_padding_of_texts, "classify", model.padding_is_unseen),
     (visible_padding, "contrast", model.padding_is_unseen),
-    (mean_over_padding, "classify", model.padding_is_unseen),
-    (mean_over_padding, "classify", model.padding_changes_nothing),
+    (mean_over_rows, "classify", model.padding_is_unseen),
+    (mean_over_rows, "classify", model.padding_changes_nothing),
     (visible_padding_of_sources, "translate", model.padding_is_unseen),
     (visible_padding_of_sources, "translate", model.padding_changes_nothing),
     (positions_of_the_cache_off_by_one, "lm", model.cached_is_full),

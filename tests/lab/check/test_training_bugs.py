@@ -8,8 +8,10 @@ import numpy as np
 import optax
 import pytest
 
+import tfm
 from tfm.layers import groups, stack
 from tfm.losses import vocabulary
+from train.data import packing
 from train.data.corpus import Corpus
 from train.lab.check import training
 from train.runs.saved import SavedCheckpoints
@@ -93,6 +95,10 @@ def gradients_that_vanish(plant):
     plant(groups, "transformer_block", vanishing)
 
 
+def texts_that_leak(plant):
+    plant(packing, "row_mask", lambda original: lambda model, segments: tfm.padding(segments > 0))
+
+
 def uphill(plant):
     plant(optax, "apply_updates", lambda original: lambda params, updates: jax.tree.map(jnp.subtract, params, updates))
 
@@ -123,6 +129,7 @@ BUGS = [
     (mean_of_means, "bilm", training.accumulation_is_one_batch),
     (forgotten_part, "lm", training.accumulation_is_one_batch),
     (weight_that_counts_rows, "lm", training.accumulation_is_one_batch),
+    (texts_that_leak, "classify", training.packed_is_padded),
     (layer_without_gradient, "lm", training.gradients_of_layers),
     (gradients_that_vanish, "lm", training.gradients_of_layers),
     (uphill, "lm", training.overfits_a_batch),
