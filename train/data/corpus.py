@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from train import UserError
-from train.data import balance, feed, text_rows
+from train.data import feed, text_rows
 from train.data.ahead import Ahead
 from train.data.buckets import Buckets
 from train.settings.schema import Run
@@ -72,7 +72,7 @@ class Corpus(Generic[AnyRows]):
         if not valid.tokens:
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
         self.layout = self._layout(train or [valid])
-        self._valid_layout = self._layout([valid])
+        self._valid_layout = self._layout([valid]) if train else self.layout
         rows, size = min(map(len, train), default=0), self.layout.size if self.layout else run.batch.size
         if train and rows < size and not train[0].buckets:
             raise UserError(
@@ -150,10 +150,9 @@ class Corpus(Generic[AnyRows]):
         if not (layout and layout.packs):
             return layout, iter(rows.reshape(-1, size))
         lengths = np.where(rows < 0, 0, _lengths([self.valid])[0][rows])
-        members = balance.deal(lengths, size, np.random.default_rng(0))
-        layout = layout.for_all(lengths[members])
-        seats = layout.seats(lengths[members])
-        return layout, iter(np.where(seats < 0, -1, np.take_along_axis(rows[members], seats, axis=1)))
+        places = layout.deal(lengths, np.random.default_rng(0))
+        is_empty = places < 0
+        return layout.fitted(np.where(is_empty, 0, lengths[places])), iter(np.where(is_empty, -1, rows[places]))
 
     def by_text(
         self, batch: Mapping[str, np.ndarray], outcomes: Mapping[str, Any]
@@ -183,15 +182,16 @@ class Corpus(Generic[AnyRows]):
         kept = _only_local(rows, local_rows) if rows_of_task[0].independent_rows else rows
         fields: dict[str, np.ndarray] = {}
         for index in dict.fromkeys(segmentations.tolist()):
-            is_of = segmentations == index
-            for name, field in rows_of_task[index].batch(kept[is_of], rng).items():
+            part, is_of = rows_of_task[index], segmentations == index
+            parts = part.batch(kept[is_of], rng)
+            if layout is not None:
+                parts["sizes"] = _sizes(part, rows[is_of])
+            for name, field in parts.items():
                 shape, dtype = (len(rows), *field.shape[1:]), field.dtype
                 fields.setdefault(name, np.empty(shape, dtype))[is_of] = field
         if layout is not None:
-            sizes = np.stack([part.sizes for part in rows_of_task])[segmentations, rows]  # type: ignore[attr-defined]
-            sizes = np.where(np.expand_dims(rows < 0, tuple(range(1, sizes.ndim))), 0, sizes)
-            first = rows_of_task[0]
-            return layout.pack(fields, first.text_fields, rows, sizes, first.specials.pad)  # type: ignore[attr-defined]
+            first: Any = rows_of_task[0]
+            return layout.pack(fields, first.text_fields, rows, fields.pop("sizes"), first.specials.pad)
         return fields | {"continues": rows > 0} if self._continues else fields
 
     def _layout(self, rows_of_task: Sequence[AnyRows]) -> text_rows.Layout | None:
@@ -257,6 +257,13 @@ class Corpus(Generic[AnyRows]):
 def _lengths(rows_of_task: Sequence[Any]) -> list[np.ndarray]:
     """The tokens of every example, once for each segmentation."""
     return [rows.sizes.reshape(len(rows.sizes), -1).sum(1) for rows in rows_of_task]
+
+
+def _sizes(part: Any, rows: np.ndarray) -> np.ndarray:
+    """The tokens of these examples, or of each of their texts; 0 of row -1."""
+    sizes = part.sizes[rows]
+    sizes[rows < 0] = 0
+    return sizes
 
 
 def _only_local(rows: np.ndarray, local_rows: LocalRows | None) -> np.ndarray:

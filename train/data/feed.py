@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from train.data.balance import deal
 from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
 from train.data.text_rows import Layout, window_of
@@ -39,7 +38,7 @@ def dealt_texts(sizes: Sequence[np.ndarray], seed: int, layout: Layout) -> Order
     """The texts of each batch in the places of a layout, -1 where there is none; epochs take turns as segmentations.
 
     sizes: the tokens of every text [N], once for each segmentation. Batches of a window, which follow one another, are
-    dealt together (`train.data.balance.deal`); it needs no state.
+    dealt together (`Layout.deal`); it needs no state.
     """
     by_segmentation, batches = np.stack(sizes), window_of(len(sizes[0]), layout.size)
     count = by_segmentation.shape[1]
@@ -55,10 +54,8 @@ def dealt_texts(sizes: Sequence[np.ndarray], seed: int, layout: Layout) -> Order
         texts = np.concatenate([epoch(int(cycle))[offsets[epochs == cycle]] for cycle in np.unique(epochs)])
         segmentations = epochs % len(by_segmentation)
         lengths = by_segmentation[segmentations, texts]
-        members = deal(lengths, layout.size, np.random.default_rng([seed, 6, index]))
-        seats = layout.seats(lengths[members])
-        seated = np.take_along_axis(members, seats, axis=1)
-        return segmentations[seated], np.where(seats < 0, -1, texts[seated])
+        places = layout.deal(lengths, np.random.default_rng([seed, 6, index]))
+        return segmentations[places], np.where(places < 0, -1, texts[places])
 
     def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
         index, batch = divmod(n, batches)

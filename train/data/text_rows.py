@@ -28,6 +28,9 @@ from train.settings.schema import Run
 # Batches that are dealt at once; those that decide the length of rows, and draws of them at most.
 _WINDOW, _LOOKED_AT, _DRAWS = 512, 512, 16
 
+# The search for the number of rows of a batch: how many numbers it tries, on batches of how many texts in all.
+_TRIED, _TRIED_ON = 32, 16_384
+
 # The padding that longer rows may save, and the most that they may cost.
 _PADDING, _DEARER = 0.05, 1.2
 
@@ -55,6 +58,10 @@ class Shape(NamedTuple):
     rows: int
     slots: int
     length: int
+
+    def cost(self, width: int) -> int:
+        """Multiplications of a layer, about: of products with weights, and of attention."""
+        return self.rows * self.length * (6 * width + self.length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,18 +96,18 @@ class Layout:
         """The layout of a batch whose texts do not fit: there is room for any."""
         return dataclasses.replace(self, shape=self.shape._replace(length=self.shape.slots * self.longest))
 
-    def for_all(self, lengths: np.ndarray) -> "Layout":
-        """The layout in which batches of these lengths [E,size] fit, with rows as long as these need or longer."""
-        seats = balance.share(lengths, self.shape.rows, self.shape.slots)
-        longest = int(balance.tokens_of_rows(lengths, seats).max(initial=1))
-        longer = self.shape._replace(length=max(self.shape.length, longest))
-        return dataclasses.replace(self, shape=longer)
+    def deal(self, lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """lengths [N] of the examples of whole batches -> the example in every place of each, int [E,rows*slots], or
+        -1; batches of equal work (`train.data.balance`), in random order."""
+        members = balance.deal(lengths, self.size, rng)
+        seats = balance.share(lengths[members], self.shape.rows, self.shape.slots).reshape(len(members), -1)
+        return np.where(seats < 0, -1, np.take_along_axis(members, seats, axis=1))
 
-    def seats(self, lengths: np.ndarray) -> np.ndarray:
-        """lengths [E,size] of examples of E batches -> the example in every place, int [E,rows*slots], or -1."""
-        if not self.packs:
-            return np.broadcast_to(np.arange(lengths.shape[1]), lengths.shape)
-        return balance.share(lengths, self.shape.rows, self.shape.slots).reshape(len(lengths), -1)
+    def fitted(self, lengths: np.ndarray) -> "Layout":
+        """The layout whose rows are as long as before, or as long as the examples of these lengths [E,rows*slots] in
+        their places need."""
+        longest = int(lengths.reshape(-1, self.shape.slots).sum(1).max(initial=1))
+        return dataclasses.replace(self, shape=self.shape._replace(length=max(self.shape.length, longest)))
 
     def pack(
         self, fields: Mapping[str, np.ndarray], names: TextFields, rows: np.ndarray, sizes: np.ndarray, pad: int
@@ -225,25 +232,45 @@ def plan(run: Run, sizes: Sequence[np.ndarray], pack: bool) -> Layout:
     alone = Layout(size, Shape(size * texts, 1, length), texts * length, mean * size)
     if not pack or len(sizes[0]) < size:
         return alone
+    lengths = _example_batches(sizes, size)
+
+    def shared(rows: int, lengths: np.ndarray) -> Layout:
+        """The layout of so many rows, in which batches of these lengths [E,size] fit."""
+        slots = 1 + -(-size // rows)
+        fullest = 1 + int(balance.tokens_of_rows(lengths, balance.share(lengths, rows, slots)).max())
+        return dataclasses.replace(alone, shape=Shape(rows, slots, -(-fullest // multiple) * multiple))
+
+    longest, total = int(lengths.max()), int(lengths.sum(1).max())
+
+    def bound(rows: int) -> int:
+        """What so many rows cost at least: they hold the longest text, and the batch of most tokens."""
+        return Shape(rows, 1, max(longest, -(-total // rows))).cost(width)
+
+    layouts, few = [alone], lengths[: max(1, _TRIED_ON // size)]
+    for rows in sorted(range(unit, size, unit * max(1, size // (unit * _TRIED))), key=bound):
+        chosen = _choose(layouts, width)
+        if bound(rows) > chosen.shape.cost(width) * (1 if chosen.padding <= _PADDING else _DEARER):
+            break
+        layouts.append(shared(rows, few))
+    chosen = _choose(layouts, width)
+    return shared(chosen.shape.rows, lengths) if chosen.packs else alone
+
+
+def _example_batches(sizes: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """The lengths of texts in some batches of a run, int [E,size]; sizes [N] are those of all, once for each
+    segmentation."""
     rng = np.random.default_rng(0)
     window = window_of(len(sizes[0]), size) * size
     draws = (sizes[draw % len(sizes)] for draw in range(max(len(sizes), min(_DRAWS, _LOOKED_AT * size // window))))
     parts = [rng.permutation(lengths)[:window] for lengths in draws]
-    lengths = np.concatenate([part[balance.deal(part, size, rng)] for part in parts])
-    layouts = [alone]
-    for rows in range(unit, size, unit):
-        slots = 1 + -(-size // rows)
-        fullest = 1 + int(balance.tokens_of_rows(lengths, balance.share(lengths, rows, slots)).max())
-        layouts.append(dataclasses.replace(alone, shape=Shape(rows, slots, -(-fullest // multiple) * multiple)))
+    return np.concatenate([part[balance.deal(part, size, rng)] for part in parts])
 
-    def cost(layout: Layout) -> float:
-        """Multiplications of a layer, about: of products with weights, and of attention."""
-        shape = layout.shape
-        return shape.rows * shape.length * (6 * width + shape.length)
 
-    best = min(layouts, key=cost)
-    fuller = [layout for layout in layouts if layout.padding <= _PADDING and cost(layout) <= _DEARER * cost(best)]
-    return min(fuller or [best], key=cost)
+def _choose(layouts: Sequence[Layout], width: int) -> Layout:
+    """The cheapest layout, or one with little padding that is hardly dearer."""
+    best = min(layout.shape.cost(width) for layout in layouts)
+    fuller = [item for item in layouts if item.padding <= _PADDING and item.shape.cost(width) <= _DEARER * best]
+    return min(fuller or layouts, key=lambda layout: layout.shape.cost(width))
 
 
 def window_of(texts: int, size: int) -> int:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from train.data import pairs
 from train.data.labels import LossFields
 from train.data.text_rows import TextFields
-from train.data.tokens import TokenizedTexts, ranges
+from train.data.tokens import TokenizedTexts
 from train.text import tokenize
 
 
@@ -36,14 +36,12 @@ class Choices:
     def __init__(self, text: ChoiceTokens, labels: np.ndarray, count: int, length: int, tokenizer: Tokenizer):
         self.text, self.labels, self.count, self.length, self.loss = text, labels, count, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
-        contexts = np.repeat(text.contexts.lengths, np.diff(text.firsts))
+        counts = np.diff(text.firsts)
+        contexts = np.repeat(text.contexts.lengths, counts)
         self.tokens = int(contexts.sum()) + len(text.choices.ids)
         sizes = contexts + text.choices.lengths + 2 + self.separators
         self.sizes = np.zeros((len(labels), count), np.int64)
-        counts = np.diff(text.firsts)
-        self.sizes[np.repeat(np.arange(len(labels)), counts), ranges(np.zeros_like(counts), counts)] = np.minimum(
-            sizes, length
-        )
+        self.sizes[np.arange(count) < counts[:, None]] = np.minimum(sizes, length)
         self.padding = float(1 - self.sizes.sum() / max(self.sizes.size * length, 1))
         self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
 
