@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 import tfm
+from tfm.decoding import sampling
 from train import UserError
-from train.generation.options import STRATEGY_FLAGS, GenerateOptions, choose_strategy
+from train.generation.options import FILTERS, STRATEGY_FLAGS, GenerateOptions, choose_strategy
 from train.settings import flags
 
 STRATEGIES = [
@@ -35,6 +36,10 @@ def test_a_named_strategy_takes_its_own_flags_and_no_others():
             else:
                 with pytest.raises(UserError, match=f"belongs to --strategy=.*, not to {strategy}; leave it out"):
                     choose_strategy({"strategy": strategy, flag: 1})
+
+
+def test_flags_that_exclude_tokens_are_those_of_the_library():
+    assert FILTERS == sampling.FILTERS
 
 
 def test_every_flag_of_a_strategy_is_an_option():

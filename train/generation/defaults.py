@@ -8,7 +8,7 @@ import numpy as np
 
 import tfm
 from train import UserError
-from train.generation.options import GenerateOptions
+from train.generation.options import FILTERS, GenerateOptions
 from train.settings.gate import user_errors
 from train.tasks.translate import marks
 from train.text.special import document_marks, generation_of
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 # Flags, and the fields of generation_config.json that they override.
 _FIELDS = {
     "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "epsilon_cutoff": "epsilon_cutoff",
-    "eta_cutoff": "eta_cutoff",
+    **{name: name for name in FILTERS},
     "repetition_penalty": "repetition_penalty",
     "beams": "num_beams",
     "length_penalty": "length_penalty",

@@ -15,22 +15,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+# The flags that exclude tokens from a draw, by the names of `tfm.Sample`.
+FILTERS = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
 # The flags of each strategy, beside those of all.
 STRATEGY_FLAGS = {
     "greedy": ("repetition_penalty", "logprobs", "draft"),
-    "sample": (
-        "temperature",
-        "top_k",
-        "top_p",
-        "min_p",
-        "typical_p",
-        "epsilon_cutoff",
-        "eta_cutoff",
-        "repetition_penalty",
-        "seed",
-        "logprobs",
-        "draft",
-    ),
+    "sample": ("temperature", *FILTERS, "repetition_penalty", "seed", "logprobs", "draft"),
     "beam": ("beams", "beam_groups", "diversity", "length_penalty", "coverage", "early_stopping"),
 }
 
@@ -157,13 +148,8 @@ class GenerateOptions:
         return tfm.Sample(
             repetition_penalty=self._unless_off("repetition_penalty"),
             temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self._unless_off("top_p"),
-            min_p=self._unless_off("min_p"),
-            typical_p=self._unless_off("typical_p"),
-            epsilon_cutoff=self._unless_off("epsilon_cutoff"),
-            eta_cutoff=self._unless_off("eta_cutoff"),
             seed=seeds,
+            **{name: self._unless_off(name) for name in FILTERS},
         )
 
     def beam(self):
@@ -186,7 +172,7 @@ class GenerateOptions:
 
     def _unless_off(self, name: str) -> float | None:
         value = getattr(self, name)
-        return None if value == _OFF[name] else value
+        return None if value == _OFF.get(name) else value
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from train import UserError
-from train.generation.options import GenerateOptions
+from train.generation.options import FILTERS, GenerateOptions
 from train.runs.weights import as_weights
 
 if TYPE_CHECKING:
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 # The flags that pictures have, beside those of a strategy.
-_FLAGS = frozenset(
-    """run complete keep n to average weights batch strategy temperature top_k top_p min_p typical_p epsilon_cutoff
-    eta_cutoff seed""".split()
-)
+_FLAGS = {*"run complete keep n to average weights batch strategy temperature seed".split(), *FILTERS}
 
 # Pictures of one sheet.
 _SHEET = 512
