@@ -132,7 +132,7 @@ def test_files_that_are_absent(tmp_path):
         sentence_transformers.read(folder, MODEL)
     (folder / "modules.json").unlink()
     with pytest.raises(ValueError, match=r"has config_sentence_transformers.json and no modules.json"):
-        sentence_transformers.without_list(folder)
+        sentence_transformers.check_no_parts(folder)
 
 
 REFUSED_MODULES = [

@@ -1,7 +1,6 @@
 """Hugging Face folders in place of run folders: what a run of this trainer would say of the model."""
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -126,8 +125,8 @@ class HfFolder:
 
         with self._user_errors():
             if not (self.root / sentence_transformers.MODULES).is_file():
-                plain = sentence_transformers.without_list(self.root)
-                return dataclasses.replace(plain, pools=(self.task.text_pool(self.config),))
+                sentence_transformers.check_no_parts(self.root)
+                return sentence_transformers.Modules((self.task.text_pool(self.config),))
             return sentence_transformers.read(self.root, self._opened.config)
 
     @cached_property

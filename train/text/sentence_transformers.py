@@ -108,12 +108,11 @@ def is_folder(root: Path) -> bool:
         return False
 
 
-def without_list(root: Path) -> Modules:
-    """The record of a folder without modules.json. Raises ValueError where it has files that would need one."""
+def check_no_parts(root: Path):
+    """Raises ValueError where a folder without modules.json has files that need one."""
     for name in (f"{PARTS}/config.json", PROMPTS, *_TRANSFORMERS):
         if (root / name).is_file():
             raise ValueError(f"{root} has {name} and no {MODULES}, which says how vectors are made; download it, too")
-    return Modules()
 
 
 def transformer_folder(root: Path) -> Path:
