@@ -12,6 +12,7 @@ from train.screens.console import Log
 SUBJECTS = {
     "lm": "--task=lm --data.split=line --model.layers=2 --tokenizer.kind=wordpiece",
     "mlm": "--task=mlm --data.split=line",
+    # Eight devices share the rows of a batch: 16 texts are the fewest that may share rows.
     "classify": "--task=classify --data=classes.tsv --batch.length=48 --batch.size=16",
     "translate": "--task=translate --data=rows.tsv --data.field=text,label --task.source=text --task.target=label "
     "--batch.tokens=256 --model.layers=2",

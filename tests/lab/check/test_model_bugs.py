@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lab.check.bugs import texts_that_leak, weight_that_counts_rows
 
 import tfm
 from tfm.decoding import cache
@@ -37,10 +38,6 @@ def first_token_that_sees_nothing(plant):
 def directions_that_are_swapped(plant):
     """What has read the tokens up to a place predicts the one before it."""
     plant(tfm, "directions", lambda original: lambda hidden: original(hidden)[::-1])
-
-
-def texts_that_leak(plant):
-    plant(packing, "row_mask", lambda original: lambda model, segments: tfm.padding(segments > 0))
 
 
 def rows_that_leak(plant):
@@ -132,18 +129,6 @@ def loss_over_padding(plant):
 
 def targets_in_padding(plant):
     plant(rows, "_weights", lambda original: lambda is_target, size: original(np.ones_like(is_target), size))
-
-
-def weight_that_counts_rows(plant):
-    """The loss is divided by rows, not by targets."""
-
-    def counts_rows(original):
-        def loss(params, model, batch, key):
-            return original(params, model, batch, key) | {"weight": jnp.float32(len(batch["tokens"]))}
-
-        return loss
-
-    plant(task, "LM.loss", counts_rows)
 
 
 def loss_in_bits(plant):

@@ -7,15 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from lab.check.bugs import texts_that_leak, weight_that_counts_rows
 
-import tfm
 from tfm.layers import groups, stack
 from tfm.losses import vocabulary
-from train.data import packing
 from train.data.corpus import Corpus
 from train.lab.check import training
 from train.runs.saved import SavedCheckpoints
-from train.tasks.lm import task
 from train.training import step
 
 pytestmark = pytest.mark.slow
@@ -44,18 +42,6 @@ def forgotten_part(plant):
         return lambda compute, first, inputs: (first[0], first[1][0], step._stacked(first[1][1]))
 
     plant(step, "_accumulate", first_only)
-
-
-def weight_that_counts_rows(plant):
-    """The loss is divided by rows, not by targets."""
-
-    def counts_rows(original):
-        def loss(params, model, batch, key):
-            return original(params, model, batch, key) | {"weight": jnp.float32(len(batch["tokens"]))}
-
-        return loss
-
-    plant(task, "LM.loss", counts_rows)
 
 
 def layers_in_another_order(plant):
@@ -93,10 +79,6 @@ def gradients_that_vanish(plant):
         return block
 
     plant(groups, "transformer_block", vanishing)
-
-
-def texts_that_leak(plant):
-    plant(packing, "row_mask", lambda original: lambda model, segments: tfm.padding(segments > 0))
 
 
 def uphill(plant):
