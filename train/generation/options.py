@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError
@@ -145,11 +145,12 @@ class GenerateOptions:
         """The `tfm.Sample` of these options; seeds int [B], one for each row."""
         import tfm
 
+        filters: dict[str, Any] = {name: self._unless_off(name) for name in FILTERS}
         return tfm.Sample(
             repetition_penalty=self._unless_off("repetition_penalty"),
             temperature=self.temperature,
             seed=seeds,
-            **{name: self._unless_off(name) for name in FILTERS},
+            **filters,
         )
 
     def beam(self):
