@@ -7,7 +7,6 @@ A plain model on random tokens, `python -m train.bench --model=gpt --layers=4 --
 import dataclasses
 import os
 import statistics
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from train.lab.timing.options import BenchOptions
 from train.settings import flags
 from train.settings.schema import Run
 
-USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
+USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq|t5 [--layers=N ...]
        python -m train.bench --model=vit|swin [--size=PIXELS --patch=PIXELS ...]
        python -m train.bench --mixer=A,B [--position=A,B]
        python -m train.bench --lengths=512,1024,2048 [--mixer=A,B] [--plot=FILE.png] [--batch=1 ...]
@@ -34,12 +33,16 @@ time over that of the first, with an interval of 95 %. With --lengths, one objec
 exponents by which time and bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it
 takes (see its --help), and the shares of making batches (data), sending them (host) and computing (device). With
 --generate, the times of reading prompts and of writing; with --data, sentences a second of a beam search, or texts that
-a classifier labels in a second. With --against=torch, a plain model of PyTorch does the same work in turns; pictures,
-writing and translation have the model of transformers, labels its pipeline, torch-compile its static cache, ctranslate2
-the same weights. `ratio` is then peer / tfm in time, with an interval of 95 %. Flags of its own, and their defaults:"""
+a classifier labels in a second. With --against=torch, a plain model of PyTorch does the same work in turns; T5,
+pictures, writing, translation and presets of --task=image or classify have the model of transformers, labels its
+pipeline, torch-compile its static cache, ctranslate2 the same weights. `ratio` is then peer / tfm in time, with an
+interval of 95 %. Flags of its own, and their defaults:"""
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
-_PRESET_FLAGS = ("preset", "steps", "warmup", "against", "profile")
+_PRESET_FLAGS = ("preset", "steps", "warmup", "against", "group", "profile")
+
+# Batches that a preset and its peer take in turn, at most.
+_DIFFERENT = 16
 
 
 def main(argv=None) -> int:
@@ -84,16 +87,19 @@ def bench(argv):
 def _bench_model(options: BenchOptions) -> dict[str, object]:
     """The numbers of a plain model on random tokens, each step waited for."""
     from train.devices.mesh import use_cores
+    from train.lab.compare.statistics import bootstrap_interval
     from train.lab.timing import random_task, timing
     from train.lab.timing.peers import against
 
     if options.against:
-        against.check(options.against, "image" if options.reads_pictures else None)
+        against.check(options.against, needs_folder=options.folder_model is not None)
     run = random_task.plain_run(options)
     task = random_task.plain_task(options)
     use_cores(run)
     job = _job(run, task)
     batches = task.batches(run)
+    if options.reads_pictures:
+        batches = timing.prepared(job, [batches(0)])
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
     seconds = statistics.median(sum(step_time) for step_time in timed.steps)
     facts = _facts(job)
@@ -102,28 +108,13 @@ def _bench_model(options: BenchOptions) -> dict[str, object]:
     result |= timing.utilization(job, facts["flops"], seconds)
     if options.reads_pictures:
         result["pictures_per_s"] = round(options.batch / seconds, 1)
-    if options.against and options.reads_pictures:
-        result |= _against_pictures(options, job, state.params, batches(0))
+    if options.against and options.folder_model:
+        batch = task.batches(run)(0)
+        result |= against.measure_folder(options, options.folder_model, job, state.params, [batch], bootstrap_interval)
     elif options.against:
-        result |= _against(options, against.plain_work(options, job), job, batches)
+        result |= against.measure(options, against.plain_work(options, job), job, batches, bootstrap_interval)
     _profile(options, job, state, batches(0))
     return result
-
-
-def _against(options: BenchOptions, work, job, batches) -> dict[str, object]:
-    """The ratio to a peer."""
-    from train.lab.compare.statistics import bootstrap_interval
-    from train.lab.timing.peers import against
-
-    return against.measure(options, work, job, batches, bootstrap_interval)
-
-
-def _against_pictures(options: BenchOptions, job, params, batch) -> dict[str, object]:
-    """The ratio to the class of transformers that reads the model of pictures."""
-    from train.lab.timing.peers import against
-
-    with tempfile.TemporaryDirectory() as folder:
-        return _against(options, against.picture_work(job, params, Path(folder)), job, lambda step: batch)
 
 
 def _bench_variants(options: BenchOptions):
@@ -172,8 +163,10 @@ def _bench_lengths(options: BenchOptions):
 
 def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, object]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
+    from train.lab.compare.statistics import bootstrap_interval
     from train.lab.timing import timing
     from train.lab.timing.peers import against
+    from train.lab.timing.turns import turn_steps
     from train.screens.console import Log
     from train.tasks import table
     from train.training import startup
@@ -208,7 +201,8 @@ def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, objec
         **timing.utilization(job, flops, step_seconds),
     }
     if options.against:
-        result |= _against_pictures(options, job, state.params, corpus.batch(0))
+        different = [corpus.batch(n) for n in range(min(_DIFFERENT, turn_steps(options.steps)))]
+        result |= against.measure_folder(options, run.task.name, job, state.params, different, bootstrap_interval)
     _profile(options, job, state, corpus.batch(0))
     return result
 

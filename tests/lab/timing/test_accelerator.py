@@ -18,11 +18,34 @@ def test_tiny_models_on_a_cpu(tmp_path, monkeypatch):
     done = subprocess.run([SCRIPT, tmp_path, "--smoke"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "accelerator.jsonl").read_text().splitlines()]
-    assert [row["model"] for row in rows] == [*accelerator.MODELS]
-    assert all("error" not in row and row["ms_median"] > 0 for row in rows), rows
+    assert [row["model"] for row in rows] == [name for name in accelerator.ROWS if not name.startswith("translating")]
+    assert all("error" not in row and (row.get("ms_median") or row["ms_decode"]) > 0 for row in rows), rows
     table = (tmp_path / "accelerator.md").read_text().splitlines()
     assert len(table) == 2 + len(rows)
     assert len({line.count("|") for line in table}) == 1
+
+
+def test_rows_are_chosen_by_parts_of_their_names():
+    options = accelerator._options(["out", "--only=gpt2,t5-base", "--smoke", "--inputs=in"])
+    assert [*accelerator._selected(options)] == [
+        "gpt2, 1024",
+        "gpt2-xl, 1024",
+        "gpt2-dropout, 1024",
+        *(f"writing-{batch}, gpt2 512 + 128" for batch in (1, 8, 64)),
+        "t5-base, 512 to 128",
+        "t5-base-dropout, 512 to 128",
+    ]
+    named = accelerator._options(["out", "--only=translating"])
+    assert accelerator._selected(named) == {}, "without inputs"
+
+
+def test_flags_of_a_row_name_the_inputs_and_count_steps_once():
+    options = accelerator._options(["out", "--inputs=in"])
+    command = accelerator._command(accelerator.ROWS["bert-base-texts"], True, options)
+    assert f"--data={Path('in').absolute()}/texts.tsv" in command
+    assert command[-1] == "--against=torch-compile"
+    assert [word for word in command if "steps" in word] == ["--steps=128"]
+    assert "--steps=20" in accelerator._command(accelerator.ROWS["vit-b, 224"], False, options)
 
 
 def python(program):

@@ -19,8 +19,8 @@ class BenchOptions:
     """What to time.
 
     preset: instead of a plain model: a preset of train.main, with its real data
-    model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each; vit | swin: a
-        classifier of pictures
+    model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each; t5: both, as T5 has
+        them; vit | swin: a classifier of pictures
     layers: number of blocks; swin has stages of two blocks, at most four, the third of which has all the rest
     heads: attention heads, of swin those of its first stage
     width: size of the residual stream, likewise
@@ -28,6 +28,8 @@ class BenchOptions:
     vocab: number of tokens
     batch: rows
     length: tokens a row
+    target: tokens of a target of t5; by default `length`
+    dropout: rate on embeddings, attention weights and sublayer outputs
     size: pixels of a side of a picture
     patch: pixels of a side of a patch
     window: patches of a side of a window of swin
@@ -49,6 +51,7 @@ class BenchOptions:
     beams: texts that the search of a translation follows
     weights: trained | int8: what our side writes with; the peer of PyTorch keeps float32
     against: torch | torch-compile | ctranslate2: also time the same work there, in turns; print the ratio peer / tfm
+    group: the peer's batches of --task=classify hold texts of similar lengths
     profile: also record a few steps in this folder, and print the ten operations that took most
     """
 
@@ -61,6 +64,8 @@ class BenchOptions:
     vocab: int = 8192
     batch: int = 12
     length: int = 64
+    target: int | None = None
+    dropout: float = 0.0
     size: int = 32
     patch: int = 4
     window: int = 4
@@ -80,11 +85,12 @@ class BenchOptions:
     beams: int = 5
     weights: Weights = "trained"
     against: str = ""
+    group: bool = False
     profile: str = ""
 
     def __post_init__(self):
-        if self.model not in ("bert", "gpt", "seq2seq", *PICTURES):
-            raise ValueError(f"model={self.model} must be bert, gpt, seq2seq, vit or swin")
+        if self.model not in ("bert", "gpt", "seq2seq", "t5", *PICTURES):
+            raise ValueError(f"model={self.model} must be bert, gpt, seq2seq, t5, vit or swin")
         check_fields(self)
         self._check_pictures()
         self._check_writing()
@@ -119,6 +125,11 @@ class BenchOptions:
         """Whether the model classifies pictures."""
         return self.model in PICTURES
 
+    @property
+    def folder_model(self) -> str | None:
+        """The kind of a plain model whose peer is a class of transformers (`peers.folder_batches`)."""
+        return "image" if self.reads_pictures else "seq2seq" if self.model == "t5" else None
+
     def _check_pictures(self):
         """Raises ValueError for options of texts with a model of pictures, and the other way round."""
         changed = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
@@ -130,8 +141,12 @@ class BenchOptions:
 
         if not self.reads_pictures:
             refuse(("size", "patch", "window"), "is for pictures; add --model=vit or --model=swin")
+            if self.model == "t5":
+                refuse(("mixer", "position", "generate"), "is not for model=t5; try --model=seq2seq")
+            else:
+                refuse(("target",), "is for model=t5; leave it out")
             return
-        of_texts = ("length", "vocab", "predict", "lengths", "generate", "run")
+        of_texts = ("length", "target", "vocab", "predict", "lengths", "generate", "run")
         refuse(of_texts, f"is for texts; model={self.model} has --size and --patch")
         if self.model == "vit":
             refuse(("window",), "is for model=swin; leave it out")
@@ -177,6 +192,8 @@ class BenchOptions:
             raise ValueError(f"against={self.against} must be {' or '.join(PEERS)}")
         if self.against and (self.lengths or self.predict < 1):
             raise ValueError(f"against={self.against} is for work of a plain model; leave out lengths and predict")
+        if self.group and not (self.against and self.preset):
+            raise ValueError("group=true is for a peer of --preset=NAME --task=classify; leave it out")
         if self.against == TRANSLATES and not self.data:
             raise ValueError(f"against={TRANSLATES} translates; add --run=FOLDER --data=FILE, or choose torch")
         if self.against == "torch-compile" and self.data:

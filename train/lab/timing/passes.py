@@ -18,6 +18,9 @@ from train.lab.timing.reading import LabelPasses, is_classifier
 from train.lab.timing.writing import Continuations, Translations
 from train.runs.run_folder import open_folder
 
+# Passes before those that are timed: the second one of a compiled peer may still compile.
+_WARMUP = 2
+
 # What is done with texts.
 TextPasses = Continuations | Translations | LabelPasses
 
@@ -25,7 +28,7 @@ TextPasses = Continuations | Translations | LabelPasses
 def measure(options: BenchOptions, interval: Callable[..., tuple[float, float]]) -> dict[str, object]:
     """The numbers of `train.bench` for texts; with a peer, the ratio of the seconds of a pass, peer / tfm."""
     if options.against:
-        against.check(options.against, writes=True)
+        against.check(options.against, needs_folder=True)
     programs.keep()
     texts = _texts(options)
     facts: dict[str, object] = {
@@ -56,9 +59,9 @@ def _in_turns(options: BenchOptions, texts: TextPasses, folder: Path, interval) 
     except ValueError as error:
         raise UserError(f"--against needs a model that transformers has: {error}") from error
     (folder / "work.json").write_text(json.dumps({**texts.work(), "weights": options.weights}))
-    work = {"folder": str(folder), "peer": options.against}
+    work = {"folder": str(folder), "peer": options.against, "dtype": texts.model.config.dtype}
     with against.Peer(options.against, work, module="train.lab.timing.peers.writing_peer") as peer:
-        measured = turns.take_turns({"tfm": texts.seconds, "peer": peer.passes}, warmup=1, size=1)
+        measured = turns.take_turns({"tfm": texts.seconds, "peer": peer.passes}, warmup=_WARMUP, size=1)
         same = [tokens == peer_tokens for tokens, peer_tokens in zip(texts.tokens, peer.tokens, strict=True)]
     peer_facts = {f"peer_{name}": value for name, value in peer.facts.items()}
     peer_numbers = {f"peer_{name}": value for name, value in texts.summary(measured["peer"]).items()}

@@ -1,7 +1,7 @@
 """A plain Transformer on random tokens or pictures, as a task of the trainer: `train.bench` compares it with other
 libraries.
 
-Every position is predicted by default, there is no dropout, and each batch is new.
+Every position is predicted by default, and there is no dropout. Each batch of texts is new; pictures are drawn once.
 """
 
 import dataclasses
@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
+from tfm.config.positions import T5
 from tfm.config.residuals import PreNorm
 from tfm.options.dotted import override
 from train import UserError
@@ -37,6 +39,17 @@ MODEL = tfm.Config(
     dropout=0.0,
 )
 
+# T5 (Raffel et al. 2020).
+T5_MODEL = tfm.Config(
+    residual=PreNorm(),
+    activation="relu",
+    norm="rms",
+    norm_eps=1e-6,
+    bias=False,
+    position=T5(),
+    input=Tokens(token_types=None, norm=False),
+    head=Head(scale_logits=True),
+)
 
 # Steps of the run, those of a long one.
 STEPS = 1000
@@ -48,14 +61,16 @@ CLASSES = 1000
 def plain_run(options: BenchOptions) -> Run:
     """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
     task: TaskOptions
-    names: tuple[str, ...] = ("ffn", "scan", "dtype", "kernel")
+    names: tuple[str, ...] = ("ffn", "scan", "dtype", "kernel", "dropout")
     variants = [*_variant("mixer", options.mixer), *_variant("position", options.position)]
     if options.reads_pictures:
         plain, shape, task = tfm.Config(classes=CLASSES), _picture_shape(options), Image()
         variants = [] if "stages" in shape else variants
     else:
-        names += ("layers", "heads", "width", "vocab", "length")
-        plain, shape, task = MODEL, dict[str, object](), Mlm()
+        names += ("layers", "heads", "width", "vocab")
+        plain, shape, task = MODEL, dict[str, object](length=options.length), Mlm()
+        if options.model == "t5":
+            plain, shape, variants = T5_MODEL, {}, []
     shape |= {name: getattr(options, name) for name in names}
     try:
         return Run(
@@ -89,7 +104,10 @@ def _variant(field: str, text: str) -> list[str]:
 
 def plain_task(options: BenchOptions) -> "RandomTexts | RandomPictures":
     """The task of the run of the options of `train.bench`."""
-    return RandomPictures() if options.reads_pictures else RandomTexts(options.model, options.predict)
+    if options.reads_pictures:
+        return RandomPictures()
+    family = "seq2seq" if options.model == "t5" else options.model
+    return RandomTexts(family, options.predict, options.target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +116,12 @@ class RandomTexts:
 
     family: bert (an encoder) | gpt (the same with a causal mask) | seq2seq (both)
     predict: share of positions that meet the vocabulary; masked language modelling predicts 0.15 of them
+    target: tokens of a target, by default those of a source
     """
 
     family: str
     predict: float = 1.0
+    target: int | None = None
 
     def specs(self, run: Run):
         """The parameters of the run's model."""
@@ -109,10 +129,11 @@ class RandomTexts:
 
     def batch_spec(self, run: Run) -> dict[str, Field]:
         """The fields of a batch."""
-        predicted = Field("BM", np.int32, {"M": round(self.predict * run.batch.length)})
+        length = self.target or run.batch.length
+        predicted = Field("BM", np.int32, {"M": round(self.predict * length)})
         spec = {"tokens": Field("BT", np.int32, counts_tokens=True), "targets": predicted}
         if self.family == "seq2seq":
-            spec["target"] = Field("BT", np.int32, counts_tokens=True)
+            spec["target"] = Field("BU", np.int32, {"U": length}, counts_tokens=True)
         if self.predict < 1:
             spec["where"] = predicted
         return spec
@@ -139,7 +160,8 @@ class RandomTexts:
             table = params.embed.tokens
         if "where" in batch:
             hidden = tfm.take_positions(hidden, batch["where"])
-        total, *_ = tfm.vocabulary_loss(model, table, hidden, batch["targets"], jnp.ones(batch["targets"].shape))
+        features = tfm.lm_features(model, hidden)
+        total, *_ = tfm.vocabulary_loss(model, table, features, batch["targets"], jnp.ones(batch["targets"].shape))
         return {"loss": total, "weight": jnp.float32(batch["targets"].size)}
 
 
@@ -157,13 +179,15 @@ class RandomPictures:
         return {"pixels": pixels, "labels": Field("B", np.int32)}
 
     def batches(self, run: Run):
-        """A function from a step to its batch: random pixels and classes, new ones for each call."""
+        """A function from a step to its batch: random pixels and classes, always the same. Drawing them takes longer
+        than a step."""
 
         def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
             is_class = name == "labels"
             return rng.integers(CLASSES, size=shape, dtype=np.int32) if is_class else rng.standard_normal(shape, "f4")
 
-        return _batches(run, self.batch_spec(run), draw)
+        batch = _batches(run, self.batch_spec(run), draw)(0)
+        return lambda step: batch
 
     def loss(self, params, model: tfm.Config, batch, key):
         """Sums over a batch: `loss` in nats, and `weight`, the number of pictures."""

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,8 +19,12 @@ from train.planning.counting import model_flops
 from train.runs.state import State
 from train.training.job import Job, batch_to_devices
 
-# From a step to its batch in the host's memory: fields [B, ...].
-Batches = Callable[[int], Mapping[str, np.ndarray]]
+# Fields [B, ...] in the host's memory; a batch may also be those [parts, B / parts, ...] of a step on the devices.
+HostBatch = Mapping[str, np.ndarray]
+Batch = HostBatch | Mapping[str, Array]
+
+# From a step to its batch.
+Batches = Callable[[int], Batch]
 
 # Side of the square products whose speed is the roof (memory does not limit them), and how often they run.
 _ROOF_SIDE = 2048
@@ -46,6 +50,18 @@ class Timing(NamedTuple):
     loss: float
 
 
+def prepared(job: Job, batches: Sequence[HostBatch]) -> Batches:
+    """Batches that are on the devices before a step begins, in turn."""
+    with jax.set_mesh(job.mesh):
+        fields = jax.block_until_ready([batch_to_devices(job, batch) for batch in batches])
+    return lambda step: fields[step % len(fields)]
+
+
+def on_devices(job: Job, batch: Batch):
+    """The fields of a step, which are sent if they are not there (`prepared`)."""
+    return batch if isinstance(next(iter(batch.values())), Array) else batch_to_devices(job, batch)
+
+
 def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Timing, State]:
     """Times steps from a fresh state, each waited for, and returns the last state. The first `warmup` steps compile."""
     times: list[StepTime] = []
@@ -56,7 +72,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
             start = time.perf_counter()
             batch = batches(n)
             batch_ready = time.perf_counter()
-            state, sums = job.train_step(state, batch_to_devices(job, batch))
+            state, sums = job.train_step(state, on_devices(job, batch))
             step_called = time.perf_counter()
             jax.block_until_ready((state, sums))
             step_done = time.perf_counter()

@@ -10,9 +10,9 @@ import numpy as np
 
 import tfm
 from train.devices import cpu
-from train.lab.timing.timing import Batches
+from train.lab.timing.timing import Batches, on_devices
 from train.planning.counting import model_flops
-from train.training.job import Job, batch_to_devices
+from train.training.job import Job
 
 # Turns of each side, and the least steps of a turn.
 TURNS = 8
@@ -59,7 +59,7 @@ class Steps:
         with jax.set_mesh(self.job.mesh):
             for n in range(self.count, self.count + count):
                 start = time.perf_counter()
-                self.state, sums = self.job.train_step(self.state, batch_to_devices(self.job, self.batches(n)))
+                self.state, sums = self.job.train_step(self.state, on_devices(self.job, self.batches(n)))
                 jax.block_until_ready((self.state, sums))
                 times.append(time.perf_counter() - start)
         self.count += count

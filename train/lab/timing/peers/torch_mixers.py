@@ -20,6 +20,8 @@ def mixer_of(shape: PlainShape) -> nn.Module | None:
     name, pattern = options["name"], options.get("pattern", {}).get("name")
     if (name, pattern) == ("softmax", "full"):
         return None
+    if shape["dropout"]:
+        raise ValueError(f"dropout={shape['dropout']} has a peer for plain attention, not for mixer={name}")
     if name == "linear" or "features" in options:
         return FeatureAttention(shape["width"], shape["heads"], options.get("features"))
     if pattern == "sliding" and shape["model"] == "bert":

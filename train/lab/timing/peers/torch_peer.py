@@ -5,8 +5,9 @@
 
 It writes a line of JSON when it is ready, reads a count of steps a line, and answers with the seconds of each. The
 first work is that of `random_task`: pre-norm blocks, tanh GELU, learned positions, one table for input and output,
-fused attention or another mixer of `torch_mixers`, a cross entropy over all positions. The second is the classifier of
-pictures of transformers that reads the folder. Gradients are clipped at 1; AdamW. Only these two files need torch.
+fused attention or another mixer of `torch_mixers`, a cross entropy over all positions. The second is the model of a
+folder, which a class of transformers reads, on the batches in that folder. Gradients are clipped at 1; AdamW. Only
+these two files need torch.
 """
 
 from train import interruption
@@ -14,25 +15,28 @@ from train import interruption
 if __name__ == "__main__":
     interruption.install()
 
+import itertools
 import json
 import sys
 import time
+from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from train.lab.timing.peers.torch_mixers import mixer_of
-from train.lab.timing.peers.work import PictureWork, PlainShape, PlainWork
+from train.lab.timing.peers.work import FolderWork, PlainShape, PlainWork
 
 
 class TorchAttention(nn.Module):
     """Attention of x [B,T,D] to a memory [B,S,D]."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, dropout
         self.query, self.output = nn.Linear(width, width), nn.Linear(width, width)
         self.key_value = nn.Linear(width, 2 * width)
 
@@ -42,7 +46,7 @@ class TorchAttention(nn.Module):
         shape = (batch, -1, self.heads, width // self.heads)
         key, value = self.key_value(memory).split(width, dim=-1)
         query, key, value = (part.reshape(shape).transpose(1, 2) for part in (self.query(x), key, value))
-        heads = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        heads = functional.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout, is_causal=causal)
         return self.output(heads.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -52,18 +56,19 @@ class TorchBlock(nn.Module):
     def __init__(self, shape: PlainShape, cross: bool):
         super().__init__()
         width, heads, ffn = shape["width"], shape["heads"], shape["ffn"]
-        self.attention = mixer_of(shape) or TorchAttention(width, heads)
-        self.cross = TorchAttention(width, heads) if cross else None
+        self.attention = mixer_of(shape) or TorchAttention(width, heads, shape["dropout"])
+        self.cross = TorchAttention(width, heads, shape["dropout"]) if cross else None
+        self.dropout = nn.Dropout(shape["dropout"])
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if cross else 2))
         self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
     def forward(self, x, memory, causal: bool):
         """[B,T,D] -> [B,T,D]."""
         y = self.norms[0](x)
-        x = x + self.attention(y, y, causal)
+        x = x + self.dropout(self.attention(y, y, causal))
         if self.cross is not None:
-            x = x + self.cross(self.norms[1](x), memory, False)
-        return x + self.down(functional.gelu(self.up(self.norms[-1](x)), approximate="tanh"))
+            x = x + self.dropout(self.cross(self.norms[1](x), memory, False))
+        return x + self.dropout(self.down(functional.gelu(self.up(self.norms[-1](x)), approximate="tanh")))
 
 
 class Stack(nn.Module):
@@ -74,11 +79,11 @@ class Stack(nn.Module):
         self.causal = causal
         self.positions = nn.Parameter(0.02 * torch.randn(shape["length"], shape["width"]))
         self.blocks = nn.ModuleList(TorchBlock(shape, cross) for _ in range(shape["layers"]))
-        self.norm = nn.LayerNorm(shape["width"])
+        self.norm, self.dropout = nn.LayerNorm(shape["width"]), nn.Dropout(shape["dropout"])
 
     def forward(self, x, memory=None):
         """Embeddings [B,T,D] -> states [B,T,D]."""
-        x = x + self.positions
+        x = self.dropout(x + self.positions)
         for block in self.blocks:
             x = block(x, memory, self.causal)
         return self.norm(x)
@@ -119,33 +124,54 @@ class Texts(nn.Module):
         return functional.cross_entropy(self.model(tokens, target).float().flatten(0, 1), labels.flatten())
 
 
-class Pictures(nn.Module):
-    """The loss of a folder's classifier on new random pictures."""
+class Folder(nn.Module):
+    """The loss of a folder's model on its batches, in turn."""
 
-    def __init__(self, work: PictureWork):
-        from transformers import AutoModelForImageClassification
+    def __init__(self, work: FolderWork):
+        import transformers
 
         super().__init__()
-        self.model = AutoModelForImageClassification.from_pretrained(work["folder"])
-        self.size = (work["batch"], self.model.config.num_channels, *[self.model.config.image_size] * 2)
+        self.model = getattr(transformers, work["auto_class"]).from_pretrained(work["folder"], dtype=torch.float32)
+        arrays = np.load(Path(work["folder"]) / "batches.npz")
+        numbers, names = zip(*(name.split(".") for name in arrays.files), strict=True)
+        self.names = list(dict.fromkeys(names))
+        batches = [
+            [_tensor(arrays[f"{number}.{name}"], work["device"]) for name in self.names]
+            for number in dict.fromkeys(numbers)
+        ]
+        self.batches = itertools.cycle(_with_dynamic_axes(batches))
 
     def batch(self, device: str):
-        """Pictures [B,C,H,W] and labels [B]."""
-        labels = torch.randint(self.model.config.num_labels, self.size[:1], device=device)
-        return torch.randn(self.size, device=device), labels
+        """The fields of the next batch."""
+        return next(self.batches)
 
-    def forward(self, pictures, labels):
+    def forward(self, *fields):
         """The mean cross entropy."""
-        return functional.cross_entropy(self.model(pixel_values=pictures).logits.float(), labels)
+        return self.model(**dict(zip(self.names, fields, strict=True))).loss
+
+
+def _tensor(array: np.ndarray, device: str):
+    """An array on the device; integers have 64 bits."""
+    tensor = torch.from_numpy(array).to(device)
+    return tensor if tensor.is_floating_point() else tensor.long()
+
+
+def _with_dynamic_axes(batches):
+    """The batches; axes whose sizes differ between them are marked, so that one program serves all."""
+    for fields in zip(*batches, strict=True):
+        for axis, sizes in enumerate(zip(*(field.shape for field in fields), strict=True)):
+            for field in fields if len(set(sizes)) > 1 else ():
+                torch._dynamo.maybe_mark_dynamic(field, axis)
+    return batches
 
 
 class TorchTrainer:
     """A model with its optimizer."""
 
-    def __init__(self, work: PlainWork | PictureWork):
+    def __init__(self, work: PlainWork | FolderWork):
         torch.manual_seed(0)
         self.device, self.is_half = work["device"], work["dtype"] == "bfloat16"
-        model = Pictures(cast(PictureWork, work)) if "folder" in work else Texts(cast(PlainWork, work))
+        model = Folder(cast(FolderWork, work)) if "folder" in work else Texts(cast(PlainWork, work))
         self.model = model.to(self.device).train()
         self.parameters = list(self.model.parameters())
         self.run = torch.compile(self.model) if work["compile"] else self.model

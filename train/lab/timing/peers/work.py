@@ -30,14 +30,16 @@ class PlainShape(TypedDict):
     batch: int
     length: int
     dtype: str
+    dropout: float
     mixer: MixerShape
 
 
-class PictureShape(TypedDict):
-    """A classifier of pictures in a folder of transformers, and its batches."""
+class FolderShape(TypedDict):
+    """A model in a folder of transformers, which `auto_class` reads; batches.npz there has its batches, a field of the
+    first as `0.input_ids`."""
 
     folder: str
-    batch: int
+    auto_class: str
     dtype: str
 
 
@@ -52,8 +54,8 @@ class PlainWork(PlainShape, Process):
     """Steps of a plain model."""
 
 
-class PictureWork(PictureShape, Process):
-    """Steps of a classifier of pictures."""
+class FolderWork(FolderShape, Process):
+    """Steps of the model of a folder."""
 
 
 class TokenBatch(TypedDict):
@@ -88,8 +90,10 @@ class TextShape(TypedDict, total=False):
 
 
 class TextWork(TextShape, Process):
-    """Passes over texts by the model of a folder; `peer` is --against, `weights` is --weights."""
+    """Passes over texts by the model of a folder; `peer` is --against, `dtype` that of our side, `weights` is
+    --weights."""
 
     folder: str
     peer: str
+    dtype: str
     weights: str

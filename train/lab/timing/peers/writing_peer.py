@@ -28,7 +28,7 @@ class TorchContinuations:
     """Greedy texts of a language model."""
 
     def __init__(self, work: TextWork):
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(work["folder"]).to(work["device"]).eval()
+        self.model = _load(transformers.AutoModelForCausalLM, work)
         self.model.generation_config.eos_token_id = None
         self.prompts = torch.tensor(work["batches"][0]["rows"], device=work["device"])
         self.max_new_tokens = work["batches"][0]["max_new_tokens"]
@@ -54,7 +54,7 @@ class TorchTranslations:
     """Translations of `MarianMTModel` and its kin."""
 
     def __init__(self, work: TextWork):
-        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(work["folder"]).to(work["device"]).eval()
+        self.model = _load(transformers.AutoModelForSeq2SeqLM, work)
         self.batches, self.pad, self.end = work["batches"], work["pad"], work["end"]
         beam = work["beam"]
         self.options = {"num_beams": beam["width"], "length_penalty": beam["length_penalty"], "early_stopping": False}
@@ -86,7 +86,8 @@ class TorchLabels:
     """Labels of texts by the pipeline of transformers, from texts on."""
 
     def __init__(self, work: TextWork):
-        self.pipeline = transformers.pipeline("text-classification", work["folder"], device=work["device"])
+        dtype = getattr(torch, work["dtype"])
+        self.pipeline = transformers.pipeline("text-classification", work["folder"], device=work["device"], dtype=dtype)
         self.model = self.pipeline.model
         pairs = [dict(zip(("text", "text_pair"), text, strict=False)) for text in work["texts"]]
         self.texts = [pair if len(pair) == 2 else pair["text"] for pair in pairs]
@@ -136,6 +137,12 @@ class CTranslate2:
             )
             translations += [self.tokenizer.convert_tokens_to_ids(text.hypotheses[0]) for text in texts]
         return [time.perf_counter() - start], translations
+
+
+def _load(auto_class, work: TextWork):
+    """The model of the folder, in the dtype of our side."""
+    model = auto_class.from_pretrained(work["folder"], dtype=getattr(torch, work["dtype"]))
+    return model.to(work["device"]).eval()
 
 
 def _writer(work: TextWork) -> TorchContinuations | TorchTranslations | TorchLabels | CTranslate2:
