@@ -5,16 +5,22 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 from small import call
 from tasks.translate.test_task import SMALL, counting, write_sides
 
+import tfm
 from tfm.config.model import Config
 from tfm.options.choices import alternatives, type_hints
 from train.lab import bench
-from train.lab.timing import scaling, turns
+from train.lab.timing import random_task, scaling, turns
 from train.main import main
+from train.screens.console import Log
+from train.settings import flags
+from train.tasks import table
+from train.training import startup
 
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
 
@@ -178,7 +184,7 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
         (["--preset=gpt2", "--layers=3"], "unknown flag --layers; did you mean"),
         (["--preset=gtp2"], "--preset=gtp2 is unknown"),
         (["--kernel=splash", "--batch=8"], "--kernel=splash cannot do this: splash needs a TPU"),
-        (["--model=gtp"], "--model=gtp must be bert, gpt, seq2seq, vit or swin"),
+        (["--model=gtp"], "--model=gtp must be bert, gpt, seq2seq, t5, vit or swin"),
         (["--model=vit", "--length=128"], "--length=128 is for texts; model=vit has --size and --patch"),
         (["--model=vit", "--generate=16"], "--generate=16 is for texts; model=vit has --size and --patch"),
         (["--model=vit", "--size=30"], "--size=30 must be a multiple of patch=4; try size=32"),
@@ -222,16 +228,81 @@ def test_bad_input(argv, message, capsys):
         ("bert", "linear"),
         ("gpt", "linear"),
         ("bert", "softmax:pattern=sliding:pattern.window=6"),
+        ("gpt --dropout=0.1", "softmax"),
     ],
 )
 def test_a_peer_does_the_same_work(model, mixer, capsys):
     """As many parameters, and as many steps of both sides; the interval holds the ratio."""
-    assert bench.main([f"--model={model}", f"--mixer={mixer}", *TINY, "--against=torch"]) == 0
+    assert bench.main([*f"--model={model}".split(), f"--mixer={mixer}", *TINY, "--against=torch"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["peer_params"] == result["params"]
     assert result["ratio_interval"][0] <= result["ratio"] <= result["ratio_interval"][1]
     assert result["ratio_turns"] == 8
     assert min(result["peer_ms_median"], result["own_ms_median"]) > 0
+
+
+FOLDERS = {
+    "image": "--model=vit --layers=1 --heads=2 --width=16 --size=8 --patch=4 --batch=4",
+    "seq2seq": "--model=t5 --layers=2 --heads=2 --width=16 --vocab=64 --batch=4 --length=10 --target=6",
+    "classify": "--task=classify --preset=bert-tiny --model.layers=1 --model.width=16 --tokenizer.vocab=1000 "
+    "--batch.length=64 --data.pack=true",
+}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_the_class_of_transformers_has_our_loss(kind, tmp_path):
+    """On the same pictures, pairs and texts; ours share rows, and the others are padded in another order."""
+    from train.lab.timing.peers import against, folder_batches
+    from train.lab.timing.peers.torch_peer import TorchTrainer
+
+    words = FOLDERS[kind].split()
+    if kind == "classify":
+        run, corpus = startup.prepare([*words, "--model.head.pool=first", "--batch.size=16"], Log(quiet=True))
+        task, batch = table.task_of(run), corpus.batch(0)
+        assert len(batch["tokens"]) < 16, "texts share rows"
+    else:
+        options = flags.build(bench.BenchOptions, flags.parse(words))
+        run, task = random_task.plain_run(options), random_task.plain_task(options)
+        batch = task.batches(run)(0)
+    params = tfm.init(task.specs(run), jax.random.key(0))
+    sums = jax.jit(lambda params, batch: task.loss(params, run.model, batch, None))(params, batch)
+    peer_batches = folder_batches.MODELS[kind].batches([batch], False)
+    work = against.folder_work(kind, SimpleNamespace(run=run), params, peer_batches, tmp_path)
+    trainer = TorchTrainer(work | {"device": "cpu", "compile": False})
+    trainer.model.eval()
+    assert trainer.step() == pytest.approx(float(sums["loss"] / sums["weight"]), rel=1e-4)
+
+
+def test_texts_of_packed_rows_are_padded_to_the_longest_of_a_batch():
+    """Two rows, with room for two texts each: tokens 1 to 9 in texts of 3, 2 and 4."""
+    from train.lab.timing.peers import folder_batches
+
+    batch = {
+        "tokens": np.array([[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]]),
+        "types": np.zeros((2, 5), np.int32),
+        "segments": np.array([[1, 1, 1, 2, 2], [1, 1, 1, 1, 0]]),
+        "positions": np.array([[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]]),
+        "rows": np.array([4, 0, 7, -1]),
+        "labels": np.array([30, 20, 40, 0]),
+    }
+    longer = batch | {"tokens": batch["tokens"] + 10, "labels": batch["labels"] + 1}
+    for group in (False, True):
+        dealt = folder_batches.texts([batch, longer], group)
+        texts = {
+            (label, tuple(tokens[valid > 0]))
+            for peer_batch in dealt
+            for label, tokens, valid in zip(
+                *(peer_batch[name] for name in ("labels", "input_ids", "attention_mask")), strict=True
+            )
+        }
+        assert texts == {
+            *((30, (1, 2, 3)), (20, (4, 5)), (40, (6, 7, 8, 9))),
+            *((31, (11, 12, 13)), (21, (14, 15)), (41, (16, 17, 18, 19))),
+        }
+        assert all(peer_batch["input_ids"].shape == (3, 8) for peer_batch in dealt)
+    lengths = [peer_batch["attention_mask"].sum(1).max() for peer_batch in dealt]
+    assert sorted(lengths) == [3, 4], "texts of similar lengths"
 
 
 @pytest.mark.parity
@@ -307,7 +378,9 @@ def test_the_pipeline_of_transformers_finds_the_same_labels(capsys, tmp_path, mo
 def test_a_preset_without_a_peer_is_refused_before_it_is_timed(capsys):
     flags = ["--preset=bert-tiny", "--steps=1000000", "--against=torch"]
     assert bench.main(flags) == 2
-    assert "--against=torch goes with a preset of --task=image, and this is --task=mlm" in capsys.readouterr().err
+    assert (
+        "--against=torch goes with a preset of --task=image or --task=classify, and this is" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parity
@@ -317,8 +390,8 @@ def test_a_mixer_without_a_peer_is_refused(capsys):
 
 
 def test_a_peer_for_other_work_is_refused(capsys):
-    for flags, message in (("--against=tf", "must be torch or torch-compile"), ("--predict=0.5", "plain model")):
-        words = ["--model=gpt", "--length=24", *(["--against=torch"] if "tf" not in flags else []), flags]
+    for flag, message in (("--against=tf", "must be torch or torch-compile"), ("--predict=0.5", "plain model")):
+        words = ["--model=gpt", "--length=24", *(["--against=torch"] if "tf" not in flag else []), flag]
         assert bench.main(words) == 2
         assert message in capsys.readouterr().err
 
