@@ -109,12 +109,21 @@ def _bench_model(options: BenchOptions) -> dict[str, object]:
     if options.reads_pictures:
         result["pictures_per_s"] = round(options.batch / seconds, 1)
     if options.against and options.folder_model:
-        batch = task.batches(run)(0)
-        result |= against.measure_folder(options, options.folder_model, job, state.params, [batch], bootstrap_interval)
+        result |= _against_folder(options, options.folder_model, job, state.params, task.batches(run), different=1)
     elif options.against:
         result |= against.measure(options, against.plain_work(options, job), job, batches, bootstrap_interval)
     _profile(options, job, state, batches(0))
     return result
+
+
+def _against_folder(options: BenchOptions, kind: str, job, params, batches, different: int) -> dict[str, object]:
+    """The ratio to the class of transformers that reads this model, on so many `different` batches or fewer."""
+    from train.lab.compare.statistics import bootstrap_interval
+    from train.lab.timing.peers import against
+    from train.lab.timing.turns import turn_steps
+
+    host_batches = [batches(step) for step in range(min(different, turn_steps(options.steps)))]
+    return against.measure_folder(options, kind, job, params, host_batches, bootstrap_interval)
 
 
 def _bench_variants(options: BenchOptions):
@@ -163,10 +172,8 @@ def _bench_lengths(options: BenchOptions):
 
 def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, object]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
-    from train.lab.compare.statistics import bootstrap_interval
     from train.lab.timing import timing
     from train.lab.timing.peers import against
-    from train.lab.timing.turns import turn_steps
     from train.screens.console import Log
     from train.tasks import table
     from train.training import startup
@@ -201,8 +208,7 @@ def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, objec
         **timing.utilization(job, flops, step_seconds),
     }
     if options.against:
-        different = [corpus.batch(n) for n in range(min(_DIFFERENT, turn_steps(options.steps)))]
-        result |= against.measure_folder(options, run.task.name, job, state.params, different, bootstrap_interval)
+        result |= _against_folder(options, run.task.name, job, state.params, corpus.batch, _DIFFERENT)
     _profile(options, job, state, corpus.batch(0))
     return result
 
