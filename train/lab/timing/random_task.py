@@ -11,9 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
-from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
-from tfm.config.positions import T5
 from tfm.config.residuals import PreNorm
 from tfm.options.dotted import override
 from train import UserError
@@ -21,7 +19,8 @@ from train.data.fields import Field
 from train.images.model_processor import picture_shape
 from train.lab.timing.options import BenchOptions
 from train.settings import flags
-from train.settings.recipes import pictures, stages
+from train.settings.recipes import pairs, pictures, stages
+from train.settings.recipes.fields import Preset
 from train.settings.schema import Batch, Optim, Run
 from train.settings.task_options import TaskOptions
 from train.tasks.image.options import Image
@@ -39,18 +38,6 @@ MODEL = tfm.Config(
     dropout=0.0,
 )
 
-# T5 (Raffel et al. 2020).
-T5_MODEL = tfm.Config(
-    residual=PreNorm(),
-    activation="relu",
-    norm="rms",
-    norm_eps=1e-6,
-    bias=False,
-    position=T5(),
-    input=Tokens(token_types=None, norm=False),
-    head=Head(scale_logits=True),
-)
-
 # Steps of the run, those of a long one.
 STEPS = 1000
 
@@ -66,11 +53,11 @@ def plain_run(options: BenchOptions) -> Run:
     if options.reads_pictures:
         plain, shape, task = tfm.Config(classes=CLASSES), _picture_shape(options), Image()
         variants = [] if "stages" in shape else variants
+    elif options.model == "t5":
+        plain, shape, task, variants = tfm.Config(vocab=options.vocab), _t5_shape(options), Mlm(), []
     else:
-        names += ("layers", "heads", "width", "vocab")
-        plain, shape, task = MODEL, dict[str, object](length=options.length), Mlm()
-        if options.model == "t5":
-            plain, shape, variants = T5_MODEL, {}, []
+        names += ("layers", "heads", "width", "vocab", "length")
+        plain, shape, task = MODEL, dict[str, object](), Mlm()
     shape |= {name: getattr(options, name) for name in names}
     try:
         return Run(
@@ -84,6 +71,11 @@ def plain_run(options: BenchOptions) -> Run:
         raise UserError(f"--{str(error).removeprefix('input.')}") from error
 
 
+def _t5_shape(options: BenchOptions) -> dict[str, object]:
+    """The model of T5 in the sizes of the options."""
+    return _fields(pairs.t5(options.layers, options.width, options.heads))
+
+
 def _picture_shape(options: BenchOptions) -> dict[str, object]:
     """The model of presets in the sizes of the options. Swin has up to four stages of two layers, the third of which
     has the rest (Liu et al. 2021, section 3.3)."""
@@ -93,7 +85,12 @@ def _picture_shape(options: BenchOptions) -> dict[str, object]:
     else:
         depths = (2, 2, options.layers - 6, 2) if options.layers > 6 else (2,) * (options.layers // 2)
         values = stages.swin(depths, options.width, options.heads, window=options.window, **pixels)
-    return {name.removeprefix("model."): value for name, value in values.items()}
+    return _fields(values)
+
+
+def _fields(preset: Preset) -> dict[str, object]:
+    """The fields of the model of a preset."""
+    return {name.removeprefix("model."): value for name, value in preset.items()}
 
 
 def _variant(field: str, text: str) -> list[str]:

@@ -40,7 +40,7 @@ def check(name: str, task: str | None = None, needs_folder: bool = False):
                 f"--against={name} needs {package}, which is not installed; pip install it, or leave it out"
             )
     if task not in (None, *folder_batches.TASKS):
-        tasks = " or ".join(f"--task={known}" for known in folder_batches.TASKS)
+        tasks = " or ".join(f"--task={trained}" for trained in folder_batches.TASKS)
         raise UserError(f"--against={name} goes with a preset of {tasks}, and this is --task={task}; leave it out")
 
 

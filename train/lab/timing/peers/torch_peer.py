@@ -133,11 +133,10 @@ class Folder(nn.Module):
         super().__init__()
         self.model = getattr(transformers, work["auto_class"]).from_pretrained(work["folder"], dtype=torch.float32)
         arrays = np.load(Path(work["folder"]) / "batches.npz")
-        numbers, names = zip(*(name.split(".") for name in arrays.files), strict=True)
+        steps, names = zip(*(name.split(".") for name in arrays.files), strict=True)
         self.names = list(dict.fromkeys(names))
         batches = [
-            [_tensor(arrays[f"{number}.{name}"], work["device"]) for name in self.names]
-            for number in dict.fromkeys(numbers)
+            [_tensor(arrays[f"{step}.{name}"], work["device"]) for name in self.names] for step in dict.fromkeys(steps)
         ]
         self.batches = itertools.cycle(_with_dynamic_axes(batches))
 
