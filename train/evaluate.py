@@ -39,7 +39,8 @@ class EvaluateOptions:
     data: text to evaluate on, all of it; empty for the run's own validation text
     average: the newest checkpoints whose mean is evaluated
     weights: trained | int8: kernels and tables in eight bits; metrics named `_change` say what that costs
-    stride: tokens between starts of rows of a language model, or of windows of a tagger or on a passage
+    stride: tokens between starts of rows of a language model, or of windows of a tagger or on a passage; each token
+        counts once, and of a folder of transformers the first of a text, which nothing stands before, does not
     length: of a language model: tokens that it reads at a time; by default those of training, or of a folder of
         transformers as many as its model has positions, 1,024 at most
     memory: of a language model trained with one: tokens of the rows before whose states every layer sees

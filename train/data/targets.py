@@ -25,6 +25,6 @@ def _check(batches: Iterable[Mapping[str, np.ndarray]], names: Collection[str], 
     """Raises UserError where a field that weighs targets is 0 everywhere."""
     if names and not any((batch[name] > 0).any() for batch in batches for name in names):
         raise UserError(
-            f"nothing in {source} can be predicted: its texts have no tokens, or only unknown ones; "
-            f"name other text with {flag}, or another tokenizer"
+            f"nothing in {source} can be predicted: its texts have no tokens, only unknown ones, or one "
+            f"that nothing stands before; name other text with {flag}, or another tokenizer"
         )

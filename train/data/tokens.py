@@ -24,7 +24,7 @@ class TokenizedTexts:
     """The ids of several texts, joined: text d is ids[starts[d] : starts[d + 1]].
 
     They have no special tokens, or marks: a token before each text and a token after it, or one token between texts,
-    before the first and after the last. The token after the last text belongs to no text.
+    before the first and after the last. The token after the last text belongs to no text. Or a prefix begins each text.
 
     counted: of a language model, whether an id counts as a target, bool; None: all do
     """
@@ -78,8 +78,10 @@ def encode(
     name: str,
     segmentation: Segmentation = PLAIN,
     marks: DocumentMarks | None = None,
+    prefix: Sequence[int] = (),
 ) -> TokenizedTexts:
-    """The tokens of the texts, with the marks around each if there are any; from the cache if it has them.
+    """The tokens of the texts, with the marks around each, or the prefix before it, if there are any; from the cache
+    if it has them.
 
     The progress bar shows `name`. BPE dropout (Provilkov et al. 2020) has no seed in the tokenizers library: the
     cache keeps what was drawn under the index of the segmentation.
@@ -88,7 +90,10 @@ def encode(
     if said := control_tokens.report(tokenizer, texts, name):
         log.info(said)
     drawn = [str(segmentation.dropout), str(segmentation.index)] if segmentation.dropout else []
-    marked = [] if marks is None else [f"marks {marks.first} {marks.last}"]
+    marked = [f"prefix {' '.join(map(str, prefix))}"] if prefix else []
+    before, after = list(prefix), []
+    if marks is not None:
+        before, after, marked = [marks.first], [marks.last], [f"marks {marks.first} {marks.last}"]
     read = "control tokens" if control_tokens.mode() == "keep" else "text"
     key = cache.digest([tokenize.fingerprint(tokenizer), read, *drawn, *marked], texts)
     path = cache.cache_dir() / "tokens" / key
@@ -99,16 +104,17 @@ def encode(
             tokenize.bpe_dropout(tokenizer, segmentation.dropout),
             log.progress(f"tokenizing {name}", sum(map(len, texts))) as advance,
         ):
-            _write(tokenizer, texts, advance, path, dtype, marks)
+            _write(tokenizer, texts, advance, path, dtype, before, after)
         content = cache.read(path)
     if content is None:
         raise UserError(f"{path} is damaged as soon as it is written; check the disk, or choose another TFM_CACHE")
     ids_end = len(content) - 8 * (len(texts) + 1)
     ids, starts = np.frombuffer(content[:ids_end], dtype), np.frombuffer(bytes(content[ids_end:]), np.int64)
     counted = None
-    if marks is not None and marks.first != marks.last:
+    if before != after:
         counted = np.ones(len(ids), bool)
-        counted[starts[:-1]] = False  # the first token of a text is given
+        for place in range(len(before)):  # the first tokens of a text are given
+            counted[starts[:-1] + place] = False
     return TokenizedTexts(ids, starts, counted)
 
 
@@ -139,9 +145,8 @@ def in_memory(tokenizer, texts: Sequence[str]) -> TokenizedTexts:
     return TokenizedTexts(np.concatenate([np.zeros(0, np.int64), *ids]), np.cumsum([0, *map(len, ids)]))
 
 
-def _write(tokenizer, texts: Sequence[str], advance, path, dtype: type, marks: DocumentMarks | None):
+def _write(tokenizer, texts: Sequence[str], advance, path, dtype: type, before: list[int], after: list[int]):
     """Writes the ids of all texts to `path`, and then where each text starts, int64: completely or not at all."""
-    before, after = ([], []) if marks is None else ([marks.first], [marks.last])
     between = after if before == after else [*after, *before]
     starts, total = [0], len(before)
     with cache.writer(path) as append:
@@ -154,8 +159,9 @@ def _write(tokenizer, texts: Sequence[str], advance, path, dtype: type, marks: D
                 append(ids.astype(dtype).tobytes())
                 total += len(ids)
                 if piece.is_last:
-                    follows = after if len(starts) == len(texts) else between
-                    starts.append(total + len(follows) - len(after))
+                    is_end = len(starts) == len(texts)
+                    follows = after if is_end else between
+                    starts.append(total if is_end else total + len(follows) - len(before))
                     append(np.array(follows, dtype).tobytes())
                     total += len(follows)
             advance(sum(len(piece.text) - piece.context for piece in batch))

@@ -130,12 +130,13 @@ class HfFolder:
             return sentence_transformers.read(self.root, self._opened.config)
 
     @cached_property
-    def facts(self) -> dict[str, list[str]]:
-        """What run.json would say of the data: the names of the classes."""
+    def facts(self) -> dict[str, Any]:
+        """What run.json would say of the data: the names of the classes, and that the tokenizer marks texts."""
         from tfm.hf.fields import class_names
+        from train.tasks.record import TOKENIZER_MARKS
 
         with self._user_errors():
-            return {"classes": class_names(self.fields)}
+            return {"classes": class_names(self.fields), TOKENIZER_MARKS: True}
 
     @property
     def text_prefix(self) -> list[int]:

@@ -46,6 +46,9 @@ class Saved(Protocol):
 # The fact that names the classes of the head that a run starts from.
 HEAD_CLASSES = "head_classes"
 
+# The fact of a folder of another library that its tokenizer alone says what stands around a text.
+TOKENIZER_MARKS = "tokenizer_marks"
+
 
 def head_classes(saved: Saved | None) -> list[str]:
     """The classes of the head that a run starts from; none where it starts from another task, or with a new head."""

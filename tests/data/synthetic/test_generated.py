@@ -13,7 +13,7 @@ from train.data.sources import files, generated
 from train.data.synthetic import listops, memory
 from train.data.tokens import TokenizedTexts
 from train.lab import inspect
-from train.tasks.lm.rows import PackedRows, WindowRows, count_between
+from train.tasks.lm.rows import PackedRows, count_between, marked_windows
 
 LABELLED, PLAIN = files.Columns(("words",), ("class",)), files.Columns(("text",))
 
@@ -134,7 +134,7 @@ def test_what_counts_stands_between_marks(end):
     batch = packed.batch(np.arange(len(packed)), rng)
     assert batch["weights"].sum() == text.counted.sum()
     assert (batch["targets"][batch["weights"] > 0] > 1).all(), "no separator counts"
-    windows = WindowRows(text, 16, 8, 0, 1.0, across=False)
+    windows = marked_windows(text, 16, 8, 0, 1.0, across=False)
     assert windows.batch(np.arange(len(windows)), rng)["weights"].sum() == text.counted.sum()
 
 

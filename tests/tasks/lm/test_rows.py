@@ -1,5 +1,7 @@
 """Rows of a language model: every token is a target once, and is predicted from what stands before it."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from random_params import random_params
 import tfm
 from tfm.config import inputs, residuals
 from train.data.tokens import TokenizedTexts
-from train.tasks.lm.rows import PackedRows, WindowRows
+from train.tasks.lm.rows import PackedRows, marked_windows, tokenizer_windows
 from train.tasks.lm.task import LM
 
 MARK, PAD = 0, 1
@@ -73,7 +75,7 @@ def test_packed_rows_hold_every_pair_of_neighbours_once(name, pack):
 def test_windows_judge_every_pair_of_neighbours_once(name, stride, across):
     lengths, length = CASES[name]
     text, stride = marked(lengths), min(stride, length)
-    batch = all_rows(WindowRows(text, length, stride, PAD, 1.0, across))
+    batch = all_rows(marked_windows(text, length, stride, PAD, 1.0, across))
     neighbours = sorted((token, target) for _, _, token, target in pairs(batch))
     assert neighbours == sorted(zip(text.ids[:-1].tolist(), text.ids[1:].tolist(), strict=True))
     if across:  # a token that is judged sees at least length - stride before it, or all there are
@@ -87,9 +89,40 @@ def test_windows_judge_every_pair_of_neighbours_once(name, stride, across):
             assert MARK not in batch["tokens"][b, 1:][used[1:]]
 
 
+@pytest.mark.parametrize("prefix", [0, 1, 2])
+@pytest.mark.parametrize("stride", [None, 16, 8, 5, 1])
+@pytest.mark.parametrize("name", CASES)
+def test_windows_of_a_folder_are_those_of_the_guide(name, stride, prefix):
+    """A loop over windows of `length` tokens: the first of each is given, and none counts twice."""
+    lengths, length = CASES[name]
+    lengths, stride = [size + prefix for size in lengths], stride and min(stride, length)
+    starts = np.cumsum([0, *lengths])
+    ids = np.arange(starts[-1]) + 2
+    counted = np.ones(len(ids), bool)
+    for first, size in zip(starts, lengths, strict=False):
+        counted[first : first + min(prefix, size)] = False
+    rows = tokenizer_windows(TokenizedTexts(ids, starts, counted if prefix else None), length, stride, PAD, 2.5)
+    expected = []
+    for first, end in itertools.pairwise(starts):
+        done = first
+        for window in range(first, end, stride or length - 1):
+            last = min(window + length, end)
+            expected += [
+                (window, target) for target in range(max(done, window + 1), last) if not prefix or counted[target]
+            ]
+            done = last
+            if last == end:
+                break
+    batch = all_rows(rows)
+    windows = [(int(batch["tokens"][b, 0]) - 2, target - 2) for b, _, _, target in pairs(batch)]
+    assert sorted(windows) == sorted(expected)
+    assert rows.num_targets == len(expected)
+    assert all(target == token + 1 and t < length - 1 for _, t, token, target in pairs(batch))
+
+
 def test_windows_of_training_begin_anywhere():
     text = marked([1000])
-    rows = WindowRows(text, 16, 16, PAD, 1.0, across=True, jitter=True)
+    rows = marked_windows(text, 16, 16, PAD, 1.0, across=True, jitter=True)
     tokens, again, of_seed_1 = (rows.batch(np.arange(5), np.random.default_rng(seed))["tokens"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(tokens, again)
     assert (tokens != of_seed_1).any()
@@ -101,7 +134,7 @@ def test_windows_of_training_begin_anywhere():
 
 
 def test_row_minus_one_is_empty():
-    for rows in (PackedRows(marked([30]), 16, True, PAD, 1.0), WindowRows(marked([30]), 16, 16, PAD, 1.0, True)):
+    for rows in (PackedRows(marked([30]), 16, True, PAD, 1.0), marked_windows(marked([30]), 16, 16, PAD, 1.0, True)):
         batch = rows.batch(np.array([0, -1]), RNG)
         assert batch["weights"][1].sum() == batch["bytes"][1] == 0
         assert (batch["tokens"][1] == PAD).all()

@@ -7,10 +7,12 @@ separator, the one before a document is no target:
     text       | the cat sat | on mats |
     tokens     | the cat sat   | on mats
     targets    the cat sat |   on mats |
+
+A folder of transformers has no such marks (`tokenizer_windows`): its tokenizer says what stands before a text, nothing
+stands behind it, and the first token of a text is no target.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -53,7 +55,8 @@ class PackedRows:
 class WindowRows:
     """Rows that are windows on the text, `stride` tokens apart; a row's targets are in no row before it.
 
-    across: a window may contain several documents; else it stays within one
+    spans: [N,2] where tokens begin and end that have a next one; a window stays within one
+    size: tokens of a window, `length` at most
     jitter: every time, each window is moved right by a random number of tokens (for training)
     """
 
@@ -62,22 +65,31 @@ class WindowRows:
     def __init__(
         self,
         text: TokenizedTexts,
+        spans: np.ndarray,
         length: int,
+        size: int,
         stride: int,
         pad: int,
         bytes_per_target: float,
-        across: bool,
         jitter: bool = False,
     ):
         self.text, self.length, self.pad = text, length, pad
         self.bytes_per_target, self.jitter = bytes_per_target, jitter
-        bounds = text.starts[[0, -1]] if across else text.starts
-        self.starts, self.sizes, self.targets = _windows(bounds, length, stride)
-        self.tokens, self.num_targets = int(text.starts[-1]), text.num_targets
+        self.starts, self.sizes, self.targets = _windows(spans, size, stride)
+        self.tokens = int(text.starts[-1])
         self.padding = 1 - float(self.sizes.sum()) / max(1, len(self.sizes) * length)
 
     def __len__(self):
         return len(self.starts)
+
+    @property
+    def num_targets(self) -> int:
+        """How many targets all rows have, where no window is moved."""
+        ends = self.starts + self.sizes + 1
+        if self.text.counted is None:
+            return int(self.targets.sum())
+        before = np.concatenate([[0], np.cumsum(self.text.counted)])
+        return int((before[ends] - before[ends - self.targets]).sum())
 
     def example_ids(self) -> Iterator[np.ndarray]:
         """The ids of every document."""
@@ -98,11 +110,39 @@ class WindowRows:
         return fields | _weights(is_target, self.bytes_per_target)
 
 
+def marked_windows(
+    text: TokenizedTexts,
+    length: int,
+    stride: int,
+    pad: int,
+    bytes_per_target: float,
+    across: bool,
+    jitter: bool = False,
+) -> WindowRows:
+    """Windows on a text with marks, whose every token has a next one. With `across` they may hold several documents."""
+    bounds = text.starts[[0, -1]] if across else text.starts
+    spans = np.stack([bounds[:-1], bounds[1:]], 1)
+    return WindowRows(text, spans, length, length, stride, pad, bytes_per_target, jitter)
+
+
+def tokenizer_windows(
+    text: TokenizedTexts, length: int, stride: int | None, pad: int, bytes_per_target: float
+) -> WindowRows:
+    """Windows of `length` tokens on documents without marks, as the guide of transformers to perplexity has them.
+
+    The last token of a window is a target alone, so `length` - 1 tokens are read. Without a `stride` the next window
+    begins at that token. With a stride of `length` the first token of a window is nobody's target.
+    """
+    size = length - 1
+    spans = np.stack([text.starts[:-1], text.starts[1:] - 1], 1)
+    return WindowRows(text, spans, length, size, stride or max(1, size), pad, bytes_per_target)
+
+
 def count_between(text: TokenizedTexts, begin: Iterable[int], end: Iterable[int]) -> TokenizedTexts:
     """The text, of which tokens count after one of the ids `begin`, up to one of `end` or the end of the document."""
     places = np.arange(len(text.ids))
     closes = np.isin(text.ids, [*end])
-    closes[text.starts] = True  # the separators
+    closes[text.starts[text.starts < len(closes)]] = True  # the separators
     opened = np.maximum.accumulate(np.where(np.isin(text.ids, [*begin]), places, -1))
     closed = np.maximum.accumulate(np.where(closes, places, -1))
     counted = np.zeros(len(places), bool)
@@ -135,13 +175,13 @@ def _weights(is_target: np.ndarray, bytes_per_target: float) -> dict[str, np.nda
     return {"weights": weights, "bytes": weights.sum(1) * np.float32(bytes_per_target)}
 
 
-def _windows(bounds: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start, size and number of targets of each window; a window stays between two neighbouring bounds."""
-    starts, sizes, targets = [], [], []
-    for first, end in itertools.pairwise(bounds):
-        window_starts = np.arange(first, max(first + 1, end - length + stride), stride)
-        window_sizes = np.minimum(length, end - window_starts)
+def _windows(spans: np.ndarray, size: int, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start, size and number of targets of each window; a window stays within a span, and an empty span has none."""
+    starts, sizes, targets = ([np.zeros(0, np.int64)] for _ in range(3))
+    for first, end in spans if size else ():
+        window_starts = np.arange(first, max(first + 1, end - size + stride) if end > first else first, stride)
+        window_sizes = np.minimum(size, end - window_starts)
         starts.append(window_starts)
         sizes.append(window_sizes)
-        targets.append(np.diff(window_starts + window_sizes, prepend=first))
+        targets.append(np.minimum(np.diff(window_starts + window_sizes, prepend=first), window_sizes))
     return np.concatenate(starts), np.concatenate(sizes), np.concatenate(targets)

@@ -12,6 +12,7 @@ names a first token beside it, that token begins a document, and is no target:
 
 With `--task.memory`, a field `continues` [B] says whether a row continues the same row of the batch before.
 With `--task.windows` a row is a window on the text, all documents in a line, and has neither segments nor positions.
+Validation rows of a folder of transformers are windows on documents as its tokenizer marks them, each by itself.
 """
 
 import dataclasses
@@ -39,8 +40,8 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.lm.options import Lm
 from train.tasks.lm.predict import PREDICTOR
-from train.tasks.lm.rows import PackedRows, WindowRows, count_between
-from train.tasks.record import HfSource, Saved, Task
+from train.tasks.lm.rows import PackedRows, WindowRows, count_between, marked_windows, tokenizer_windows
+from train.tasks.record import TOKENIZER_MARKS, HfSource, Saved, Task
 from train.text import tokenize
 from train.text.special import document_marks, made_up_mark
 
@@ -136,7 +137,8 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
     train, valid = documents.load(run.data, log.info, valid_only)
     train_source, valid_source = run.data.source, run.data.eval or run.data.source
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
-    if fault := made_up_mark(tokenizer):
+    own_marks = not (saved and saved.facts.get(TOKENIZER_MARKS))
+    if own_marks and (fault := made_up_mark(tokenizer)):
         log.info(fault)
     train_rows = [
         _rows(run, tokenizer, _scored(run, tokenizer, text, train_source), train)
@@ -145,8 +147,13 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
             for segmentation in (segmentations(run) if train else [])
         )
     ]
-    valid_text = encode(tokenizer, valid, log, "validation text", marks=document_marks(tokenizer))
-    valid_rows = _rows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, validation=True)
+    if own_marks:
+        valid_text = encode(tokenizer, valid, log, "validation text", marks=document_marks(tokenizer))
+        valid_rows = _rows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, validation=True)
+    else:
+        prefix = tokenize.prefix_tokens(tokenizer)
+        valid_text = encode(tokenizer, valid, log, "validation text", prefix=prefix)
+        valid_rows = _windows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, len(prefix))
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
@@ -182,15 +189,28 @@ def _rows(
 ) -> Text:
     """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
     pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
-    size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
     marks = document_marks(tokenizer)
     first_tokens = len(documents) - 1 if marks.first != marks.last else 0  # no targets
-    bytes_per_target = size / max(1, text.starts[-1] - first_tokens)
+    bytes_per_target = _num_bytes(documents) / max(1, text.starts[-1] - first_tokens)
     if not (run.task.windows or (validation and stride)):
         return PackedRows(text, length, run.packs_rows, pad, bytes_per_target)
     stride = stride if validation and stride else length
     jitter = not validation and run.task.memory is None
-    return WindowRows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=jitter)
+    return marked_windows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=jitter)
+
+
+def _windows(
+    run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, documents: Sequence[str], prefix: int
+) -> WindowRows:
+    """Documents as windows of a model whose tokenizer puts `prefix` tokens before each."""
+    targets = np.maximum(text.lengths - max(prefix, 1), 0).sum()
+    pad = tokenize.special_tokens(tokenizer).pad
+    return tokenizer_windows(text, run.batch.length, run.task.stride, pad, _num_bytes(documents) / max(1, int(targets)))
+
+
+def _num_bytes(documents: Sequence[str]) -> int:
+    """Bytes of the documents in UTF-8."""
+    return sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
