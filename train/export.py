@@ -67,6 +67,8 @@ class ExportOptions:
             raise ValueError("to=FOLDER must name the folder to write")
         check_fields(self)
         check_minimum(self, average=1, length=1)
+        if not self.to:
+            _check_only_certifies(self)
         if self.adapter and self.merge:
             raise ValueError("adapter and --merge are two forms of a model; choose one")
         if self.certify and (self.adapter or self.format != "huggingface"):
@@ -75,6 +77,17 @@ class ExportOptions:
             raise ValueError(f"format={self.format} is for whole models; leave --adapter out")
         if self.length is not None and self.format == "huggingface":
             raise ValueError(f"length={self.length} is for --format=stablehlo or onnx; leave it out")
+
+
+def _check_only_certifies(options: ExportOptions):
+    """Raises ValueError for an option of a folder that is written, where none is."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if field.name not in ("run", "certify") and value != field.default:
+            raise ValueError(
+                f"{field.name}={value} is for a folder that is written, and without to=FOLDER certify only compares "
+                "that of run; add to=FOLDER, or leave it out"
+            )
 
 
 def main(argv=None) -> int:

@@ -124,6 +124,7 @@ def test_flux_calls(reference):
     mask = (tokens() != END).astype(int)
     expected = run(models["t5"], tokens(), attention_mask=run(lambda mask: mask, mask)).last_hidden_state
     t5 = compat.FlaxT5EncoderModel.from_pretrained(folder / "t5")
+    assert type(compat.FlaxAutoModel.from_pretrained(folder / "t5")) is type(t5), "the folder names an encoder alone"
     close(t5(jnp.array(tokens()), attention_mask=jnp.array(mask))[0][mask > 0], expected[mask > 0])
 
 

@@ -94,7 +94,9 @@ def test_a_hugging_face_folder_is_a_run_that_could_have_made_it(run, exported):
     assert folder.config.out == str(path)
     sizes = ("layers", "width", "heads", "vocab", "classes")
     assert all(getattr(folder.config.model, name) == getattr(run.model, name) for name in sizes)
-    assert folder.facts == {"classes": ["bad", "good"]}
+    assert folder.facts == {"classes": ["bad", "good"], "tokenizer_marks": True}
+    with pytest.raises(UserError, match="--average=3 is a mean of the checkpoints of a run, and .* holds one model"):
+        folder.load(average=3)
     assert folder.processor.encode("a").ids == [2, 5, 3], "the template of the task"
     assert folder.hf_fields()["problem_type"] == "single_label_classification"
     messages = []

@@ -257,6 +257,8 @@ def test_what_is_refused(monkeypatch, tmp_path):
         ExportOptions(run="a", to="b", format="onnx", adapter=True)
     with pytest.raises(ValueError, match="length=9 is for --format=stablehlo or onnx"):
         ExportOptions(run="a", to="b", length=9)
+    with pytest.raises(ValueError, match="average=3 is for a folder that is written, and without to=FOLDER certify"):
+        ExportOptions(run="a", certify=True, average=3)
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     with pytest.raises(UserError, match=r'needs flatbuffers; pip install -e "\.\[stablehlo\]"'):
         stablehlo.write(folder_of(run_of("tag")), model_of("tag"), tmp_path / "out", LENGTH)

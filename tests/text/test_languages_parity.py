@@ -8,6 +8,7 @@ from sentencepiece_files import m2m_100, pieces
 from tfm.options.json_text import read_object
 from train.export import main as export
 from train.generate import main
+from train.main import main as train
 from train.text import hf_tokenizer, languages
 from train.text.same_ids import STRINGS
 
@@ -101,3 +102,40 @@ def test_texts_and_translations_are_those_of_transformers(case, tmp_path, capsys
     assert main([f"--run={tmp_path}", "--prompt=a", "--strategy=greedy"]) == 2
     assert "say --target=LANG" in capsys.readouterr().err
     assert export([f"--run={tmp_path}", f"--to={tmp_path / 'again'}"]) == 0
+
+
+@pytest.mark.parametrize("name", ["MBart50Tokenizer", "MBartTokenizer"])
+@pytest.mark.slow
+def test_a_run_that_is_exported_keeps_its_languages(name, tmp_path):
+    """Without a step, from a folder that names no target; transformers writes the export's language unasked."""
+    import torch
+    import transformers
+
+    for file, content in sentencepiece()().items():
+        (tmp_path / file).write_bytes(content)
+    tokens = [*languages.MBART, *languages.MBART_50] if "50" in name else languages.MBART
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    tokenizer = getattr(transformers, name).from_pretrained(tmp_path, src_lang="de_DE", tgt_lang="fr_XX")
+    assert tokenizer.convert_tokens_to_ids(tokens[-1]) > 0
+    torch.manual_seed(0)
+    config = transformers.MBartConfig(vocab_size=len(tokenizer), **SIZES)
+    reference = transformers.MBartForConditionalGeneration(config).eval()
+    reference.save_pretrained(tmp_path)
+    texts = [" ".join(text.split()[:5]) for text in STRINGS[:3]]
+    for side in ("en", "de"):
+        (tmp_path / f"x.{side}").write_text("\n".join(texts * 8) + "\n")
+    flags = "--task.source-language=de_DE --task.target-language=fr_XX --batch.length=40 --batch.tokens=160 --steps=1"
+    flags += " --optim.rate=0 --eval.final=false --task.bleu=0"
+    run, written = tmp_path / "run", tmp_path / "written"
+    data = f"--data={tmp_path}/x.en,{tmp_path}/x.de"
+    assert train(["--task=translate", f"--init={tmp_path}", data, f"--out={run}", *flags.split()]) == 0
+    assert export([f"--run={run}", f"--to={written}"]) == 0
+    again = transformers.AutoTokenizer.from_pretrained(written)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(written).eval()
+    options = {"max_new_tokens": 12, "num_beams": 1, "do_sample": False}
+    for text in texts:
+        inputs = tokenizer(text, return_tensors="pt")
+        assert again(text).input_ids == inputs.input_ids[0].tolist(), text
+        first = tokenizer.convert_tokens_to_ids("fr_XX")
+        expected = reference.generate(**inputs, forced_bos_token_id=first, **options)
+        assert model.generate(inputs.input_ids, **options).tolist() == expected.tolist()

@@ -1,10 +1,12 @@
 """The roles of special tokens, as a folder's files name them."""
 
+import dataclasses
 import json
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+import tfm
 from train.data.processors import TOKENIZER
 from train.screens.console import Log
 from train.settings import schema
@@ -49,11 +51,14 @@ def test_a_document_begins_with_what_the_tokenizer_puts_before_a_text(tmp_path):
     assert special.document_marks(word_tokenizer("<s>")) == (4, 4)  # without a configuration: [SEP]
 
 
-def test_the_map_of_special_tokens_comes_over_an_old_configuration(tmp_path):
-    config = {"eos_token": "</s>", "pad_token": "<pad>"}
+def test_the_map_of_special_tokens_counts_beside_an_old_configuration(tmp_path):
+    config = {"pad_token": "<pad>"}
     tokenizer = configured(tmp_path, config, special_tokens_map={"eos_token": {"content": "b"}})
     assert (roles(tokenizer)["last"], roles(tokenizer)["pad"]) == ("b", "<pad>")
-    assert roles(configured(tmp_path, {**config, "added_tokens_decoder": {}}))["last"] == "</s>"
+    assert roles(configured(tmp_path, {**config, "added_tokens_decoder": {}}))["last"] == "<pad>"
+    for decoder in ({}, {"added_tokens_decoder": {}}):
+        with pytest.raises(ValueError, match=r"eos_token is '</s>' in tokenizer_config.json and 'b' in special_tokens"):
+            configured(tmp_path, {**config, "eos_token": "</s>", **decoder})
 
 
 def test_a_class_and_then_config_json_say_what_the_configuration_leaves_out(tmp_path):
@@ -102,3 +107,13 @@ def test_a_tokenizer_without_an_end_is_said():
     assert special.document_marks(nameless).last == 0
     assert "no eos_token, sep_token or pad_token: token 0, '<unk>'" in special.made_up_mark(nameless)
     assert not special.made_up_mark(special.ConfiguredTokenizer(word_tokenizer(), {"eos_token": "</s>"}))
+
+
+def test_rows_behind_the_last_token_are_never_written():
+    """WORDS has 9 tokens: of a table of 12 rows, 3 are no tokens."""
+    model = tfm.Config(layers=1, heads=1, width=8, vocab=12)
+    assert tokenize.writing_model(model, word_tokenizer()).outputs == 9
+    assert tokenize.writing_model(model, word_tokenizer()).padded_vocab == model.padded_vocab
+    assert tokenize.writing_model(dataclasses.replace(model, vocab=9), word_tokenizer()).outputs == 9
+    gaps = Tokenizer(models.WordLevel({"a": 0, "b": 11}, unk_token="a"))
+    assert tokenize.writing_model(model, gaps) == model, "the last token is the last row"

@@ -9,7 +9,7 @@ They take and give the same nested dict of parameters, and read and write the sa
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tfm.compat.auto import Auto, ModelChoices
 from tfm.compat.classes import BASES, EncoderModel, ImageModel, MaskedImageModel, shift_tokens_right
@@ -73,8 +73,14 @@ def _family_classes(family: str) -> dict[str, type[Pretrained]]:
 
 def _auto_class(task: str, choices: ModelChoices) -> type[Auto]:
     """The automatic class of a task, such as ForMaskedLM."""
-    fields = {"choices": choices, "__doc__": Auto.__doc__, "__module__": __name__}
+    encoders = {} if task else {cls.architecture: cls for cls in _encoder_classes()}
+    fields = {"choices": choices, "encoders": encoders, "__doc__": Auto.__doc__, "__module__": __name__}
     return type(f"FlaxAutoModel{task}", (Auto,), fields)
+
+
+def _encoder_classes() -> Iterator[type[Pretrained]]:
+    """The classes of an encoder alone, of families that have a decoder too."""
+    return (by_suffix["EncoderModel"] for by_suffix in BY_FAMILY.values() if "EncoderModel" in by_suffix)
 
 
 def _mapping_name(task: str) -> str:

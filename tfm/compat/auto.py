@@ -33,9 +33,13 @@ class ModelChoices(Mapping[str | ModelType, type[Pretrained]]):
 
 
 class Auto:
-    """Chooses the class by the model_type in config.json."""
+    """Chooses the class by the model_type in config.json.
+
+    encoders: of FlaxAutoModel: classes of an encoder alone, by the architecture that such a folder names
+    """
 
     choices: ModelChoices
+    encoders: Mapping[str, type[Pretrained]]
 
     @classmethod
     def _of(cls, fields: Fields) -> type[Pretrained]:
@@ -43,7 +47,8 @@ class Auto:
         name = str(fields.get("model_type"))
         if name not in cls.choices:
             raise ValueError(f"{cls.__name__} has no model of type {name}; it has {', '.join(cls.choices.classes)}")
-        return cls.choices[name]
+        architecture = next(iter(fields.get("architectures") or ()), "")
+        return cls.encoders.get(architecture, cls.choices[name])
 
     @classmethod
     def from_pretrained(

@@ -13,6 +13,7 @@ from train import UserError
 from train.devices import capacity
 from train.generation.defaults import Choice
 from train.screens import finite
+from train.text import tokenize
 
 # Seconds that a reader of a stream may wait for the next piece.
 _PACE = 0.1
@@ -51,7 +52,7 @@ class Decoder:
         sliding_context: bool = False,
     ):
         """`spell(prompt, tokens)` is the text that tokens add to a prompt."""
-        self.config = folder.config.decoding_model
+        self.config = tokenize.writing_model(folder.config.decoding_model, folder.processor)
         self.tokenizer = folder.processor
         self.choice = choice
         self.options = choice.options

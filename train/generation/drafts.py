@@ -33,7 +33,8 @@ def load(name: str, folder: RunFolder | HfFolder, log: "Log") -> tfm.NGram | tfm
         raise UserError(
             f"--draft={name} has another tokenizer than --run={folder.path}; train it with --tokenizer.path of that run"
         )
-    return tfm.DraftModel(draft.load(log=log.info), draft.config.decoding_model)
+    model = tokenize.writing_model(draft.config.decoding_model, draft.processor)
+    return tfm.DraftModel(draft.load(log=log.info), model)
 
 
 def max_length(limit: int | None, draft: tfm.NGram | tfm.DraftModel | None) -> int | None:

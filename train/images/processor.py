@@ -48,7 +48,7 @@ class ImageProcessor:
     def __post_init__(self):
         sides = [*(self.size if isinstance(self.size, tuple) else [self.size]), *(self.crop or ())]
         if any(side is not None and not 1 <= side <= MAX_SIDE for side in sides):
-            raise ValueError(f"size={self.size}, crop={self.crop}: sides must be from 1 to {MAX_SIDE:,} pixels")
+            raise ValueError(f"size={self.size}, crop_size={self.crop}: sides must be from 1 to {MAX_SIDE:,} pixels")
         if len(self.mean) not in MODES or len(self.std) != len(self.mean):
             raise ValueError(
                 f"image_mean={list(self.mean)} and image_std={list(self.std)} must have a number for each channel, "
@@ -57,10 +57,13 @@ class ImageProcessor:
         if not all(map(math.isfinite, (*self.mean, *self.std, self.rescale))) or min(self.std) <= 0:
             raise ValueError(f"image_std={list(self.std)} must be more than 0, and image_mean and factors finite")
         if self.crop is None and not isinstance(self.size, tuple):
-            raise ValueError(f"size={self.size} leaves pictures of several shapes: name a height and a width, or crop")
+            raise ValueError(
+                f"size={self.size} leaves pictures of several shapes: name a height and a width, or do_center_crop "
+                "and crop_size"
+            )
         smallest = (self.size, self.size) if isinstance(self.size, int) else self.size
         if self.crop and smallest and (self.crop[0] > smallest[0] or self.crop[1] > smallest[1]):
-            raise ValueError(f"crop={list(self.crop)} is larger than size={self.size}; make size larger")
+            raise ValueError(f"crop_size={list(self.crop)} is larger than size={self.size}; make size larger")
 
     @property
     def channels(self) -> int:

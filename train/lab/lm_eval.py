@@ -21,7 +21,7 @@ from train.data import feed
 from train.data.batching import length_sorted_batches
 from train.devices.mesh import available_devices
 from train.generation.defaults import choose
-from train.generation.options import GenerateOptions
+from train.generation.options import FILTERS, GenerateOptions
 from train.generation.writer import ContinuationWriter
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
@@ -37,7 +37,7 @@ _MAX_NEW_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completi
 _DEFAULT_NEW_TOKENS = 256
 
 # Options of a task that train.generate has too.
-_SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty")
+_SAMPLING = (*FILTERS, "repetition_penalty")
 
 # Options of a task that have an effect.
 _SUPPORTED = {*_MAX_NEW_TOKENS, *_SAMPLING, "until", "do_sample", "temperature"}

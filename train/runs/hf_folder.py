@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from tfm.options.dotted import flatten
+from train import UserError
 from train.screens import finite
 from train.settings import flags
 from train.settings.gate import user_errors
@@ -175,13 +176,19 @@ class HfFolder:
             (to / name).write_text(text, encoding="utf-8")
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> "PyTree":
-        """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.
+        """The parameters on a mesh, by default of one device.
 
         Logs the fields of config.json that change nothing. Raises UserError if parameters are not finite, or more than
-        memory can hold.
+        memory can hold, and for an `average` of several checkpoints, as there is one.
         """
         import tfm
         from train.devices import capacity
+
+        if average != 1:
+            raise UserError(
+                f"--average={average} is a mean of the checkpoints of a run, and {self.path} holds one model; leave it "
+                "out"
+            )
 
         mesh = capacity.mesh_for_weights(self.specs, self.path, mesh)
         with self._user_errors(), warnings.catch_warnings(record=True) as caught:
@@ -189,8 +196,19 @@ class HfFolder:
             params = tfm.from_hf(self.path, mesh)[1]
         for warning in caught:
             log(f"{self.path}: {warning.message}")
+        if self.task.generates and (count := self._num_unwritten()):
+            log(
+                f"{self.path}: the last {count} ids of the model are no tokens of the tokenizer: they are never written"
+            )
         finite.refuse_parameters(params, str(self.path))
         return params
+
+    def _num_unwritten(self) -> int:
+        """Rows of the vocabulary behind the last token of the tokenizer."""
+        from train.text import tokenize
+
+        model = self.config.model
+        return tokenize.writing_model(model, self.processor).head.input_only - model.head.input_only
 
     def _user_errors(self) -> contextlib.AbstractContextManager[None]:
         """Turns the library's errors about the folder into UserError."""

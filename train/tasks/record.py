@@ -219,6 +219,9 @@ class Task(Generic[TaskT, Params, AnyRows]):
         "{cls} $A {sep} $B:1 {sep}:1",
     )
 
+    # (run, tokenizer) -> fields of the exported tokenizer_config.json that depend on the task.
+    hf_tokenizer_fields: Callable[[Run[TaskT], Any], Mapping[str, object]] = lambda run, tokenizer: {}
+
     # (run, folder): writes files of other libraries beside those of transformers.
     save_hf: Callable[[Run[TaskT], Path], None] = lambda run, folder: None
 

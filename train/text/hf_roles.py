@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tfm.options.choices import check_type
 from tfm.options.json_text import read_object, read_text
 from train.files.strict_json import json_text
-from train.text import default_tokens
+from train.text import default_tokens, tokenizer_files
 from train.text.special import (
     CONFIGURED,
     ROLES,
@@ -23,10 +23,14 @@ from train.text.special import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from train.text.tokenizer_files import TokenizerFiles
+
 CONFIG = "tokenizer_config.json"
-MAP = "special_tokens_map.json"
 GENERATION = "generation_config.json"
 TEMPLATE = "chat_template.jinja"
+
+# The fields of generation_config.json that say with what a text begins.
+_BEGINS = ("decoder_start_token_id", "forced_bos_token_id")
 
 # What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
 KEPT = (
@@ -43,8 +47,9 @@ def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, 
     of its tokenizer has the usual names. Raises ValueError for a fault in a file, and for facts that contradict each
     other.
     """
-    config = _config(folder)
-    texts = _named(folder, config, tokenizer) | _kept(folder, config)
+    files = tokenizer_files.read(folder)
+    config = files.fields
+    texts = _named(files, tokenizer) | _kept(folder, config)
     defaults = default_tokens.BY_NAME.get(_class(config, model_fields), {})
     prefix, _, suffix = added_tokens(tokenizer, "a")
     frame = {"cls": prefix[:1], "sep": suffix[-1:]}
@@ -60,7 +65,7 @@ def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, 
             token = next((usual for usual in ROLES.get(role, ()) if tokenizer.token_to_id(usual) is not None), None)
         if token is not None:
             texts[name] = token
-    _add_special(tokenizer, config, texts)
+    _add_special(tokenizer, files, texts)
     if check_type(f"{folder / CONFIG}: split_special_tokens", config.get("split_special_tokens"), bool | None):
         tokenizer.encode_special_tokens = True
     from tfm.hf.generation import read_generation  # with jax
@@ -91,7 +96,8 @@ def generation_text(tokenizer: AnyTokenizer, fields: Mapping[str, Any]) -> str:
 
     kept = save(tokenizer)[1]
     own = {name: value for name, value in fields.items() if name in OF_GENERATION or name == "pad_token_id"}
-    return json_text(own | (json.loads(kept) if kept else {}), indent=2) + "\n"
+    begins = {name: own[name] for name in _BEGINS if name in own}  # a run may write another language
+    return json_text(own | (json.loads(kept) if kept else {}) | begins, indent=2) + "\n"
 
 
 def read_kept(tokenizer: "Tokenizer", config: Path) -> ConfiguredTokenizer:
@@ -107,24 +113,14 @@ def model_fields(folder: Path) -> dict[str, Any]:
     return read_object(folder / "config.json") if (folder / "config.json").is_file() else {}
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    """The fields of tokenizer_config.json; where it says nothing of added tokens, those of special_tokens_map.json
-    come over them, as transformers has it."""
-    fields = read_object(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    if "added_tokens_decoder" not in fields and (folder / MAP).is_file():
-        fields |= read_object(folder / MAP)
-    return fields
-
-
-def _named(folder: Path, config: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
+def _named(files: "TokenizerFiles", tokenizer: "Tokenizer") -> dict[str, Any]:
     """The text of every role that the fields name; None where they say that there is no such token."""
-    texts: dict[str, Any] = {}
+    folder, texts = files.folder, dict[str, Any]()
     for role in CONFIGURED:
         name = f"{role}_token"
-        if name not in config:
+        if name not in files.fields:
             continue
-        token = check_type(f"{folder / CONFIG}: {name}", config[name], str | dict[str, Any] | None)
-        text = token.get("content") if isinstance(token, dict) else token
+        text = files.special[name].content if name in files.special else None
         if text is not None and tokenizer.token_to_id(text) is None:
             if role in ("pad", "unk", "mask"):  # a text has them only where they are in the vocabulary
                 warnings.warn(f"{folder / CONFIG}: {name}={text!r} is no token of the tokenizer: none is", stacklevel=2)
@@ -159,18 +155,16 @@ def _token_of_id(tokenizer: "Tokenizer", token: Any) -> str | None:
     return tokenizer.id_to_token(token) if isinstance(token, int) and token >= 0 else None
 
 
-def _add_special(tokenizer: "Tokenizer", config: Mapping[str, Any], texts: Mapping[str, Any]):
+def _add_special(tokenizer: "Tokenizer", files: "TokenizerFiles", texts: Mapping[str, Any]):
     """Makes the tokens of all roles special, as transformers does: a text with such a token is not split there."""
     from tokenizers import AddedToken
 
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for role in CONFIGURED:
-        name, token = f"{role}_token", config.get(f"{role}_token")
-        text = texts.get(name)
+        text, token = texts.get(f"{role}_token"), files.special.get(f"{role}_token")
         if text is None or text in added:
             continue
-        flags = token if isinstance(token, dict) else {}
-        strips = {flag: bool(flags.get(flag, False)) for flag in ("lstrip", "rstrip", "single_word")}
+        strips = {flag: getattr(token, flag, False) for flag in ("lstrip", "rstrip", "single_word")}
         tokenizer.add_special_tokens([AddedToken(text, normalized=False, **strips)])
 
 

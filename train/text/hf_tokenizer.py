@@ -1,5 +1,6 @@
 """Tokenizers of Hugging Face folders: tokenizer.json and tokenizer_config.json."""
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +33,10 @@ class MarksTexts(Protocol):
     @property
     def hf_template(self) -> Callable[[Run, Any], tuple[str, ...]]:
         """A run and its tokenizer -> how the tokenizer marks a text and a pair of texts."""
+
+    @property
+    def hf_tokenizer_fields(self) -> Callable[[Run, Any], Mapping[str, object]]:
+        """A run and its tokenizer -> further fields of tokenizer_config.json."""
 
 
 def read(folder: Path, model: Config) -> ConfiguredTokenizer:
@@ -132,7 +137,7 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
     roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.hf_tokens}
     names = {role: exported.id_to_token(token) for role, token in special.items() if token >= 0}
     if template := task.hf_template(run, tokenizer):
-        exported.post_processor = _post_processor(template, names, special)
+        exported.post_processor = _post_processor(template, names, tokenizer)
     exported.save(str(folder / "tokenizer.json"))
     if text := target_text(tokenizer):
         (folder / TARGET).write_text(text, encoding="utf-8")
@@ -143,19 +148,20 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
         "clean_up_tokenization_spaces": False,
         **{token: names.get(role) for token, role in roles.items()},
         **(tokenizer.fields if isinstance(tokenizer, ConfiguredTokenizer) else {}),
+        **task.hf_tokenizer_fields(run, tokenizer),
         "model_input_names": ["input_ids", *types, "attention_mask"],
     }
     (folder / "tokenizer_config.json").write_text(json_text(options, indent=2) + "\n")
 
 
 def _post_processor(
-    template: tuple[str, ...], names: Mapping[str, str | None], special: Mapping[str, int]
+    template: tuple[str, ...], names: Mapping[str, str | None], tokenizer: AnyTokenizer
 ) -> "TemplateProcessing":
-    """The template of a text, and of a pair of texts if there is one, with the names of the special tokens."""
+    """The template of a text, and of a pair of texts if there is one: tokens, and names of special tokens in braces."""
     from tokenizers import processors
 
-    used = [role for role in names if any(f"{{{role}}}" in text for text in template)]
     single, *pair = (text.format(**names) for text in template)
-    tokens = [(str(names[role]), special[role]) for role in used]
+    words = {re.sub(r":\d+$", "", word) for text in (single, *pair) for word in text.split()}
+    tokens = [(word, tokenizer.token_to_id(word)) for word in sorted(words) if not word.startswith("$")]
     options = {"pair": pair[0]} if pair else {}
     return processors.TemplateProcessing(single=single, special_tokens=tokens, **options)

@@ -60,7 +60,7 @@ def _by_class(folder: Path) -> "Tokenizer | None":
         return None
     with tempfile.TemporaryDirectory() as temporary:
         to = Path(temporary)
-        for file in (hf_roles.CONFIG, hf_roles.MAP):
+        for file in (hf_roles.CONFIG, tokenizer_files.MAP):
             if (folder / file).exists():
                 (to / file).write_bytes((folder / file).read_bytes())
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", ())]

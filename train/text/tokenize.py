@@ -1,6 +1,7 @@
 """Tokenizers, trained or read from a file: `tokenizers.Tokenizer` objects with five special tokens."""
 
 import contextlib
+import dataclasses
 import hashlib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,8 @@ from train.text.special import ROLES, AnyTokenizer, ConfiguredTokenizer, added_t
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from tfm.config.model import Config
 
 BERT_CASING = tokenizer_kinds.Casing()
 
@@ -125,6 +128,16 @@ def sequence_template(tokenizer, start: str = "") -> SequenceTemplate:
         )
     prefix, _, suffix = added_tokens(tokenizer, "a")
     return SequenceTemplate(prefix, suffix or [special.sep], start_id, special.pad)
+
+
+def writing_model(model: "Config", tokenizer: AnyTokenizer) -> "Config":
+    """The model of which only tokens of the tokenizer are written: a table may have rows behind the last one."""
+    if tokenizer.get_vocab_size() >= model.outputs:
+        return model
+    unknown = model.vocab - 1 - max(tokenizer.get_vocab().values())
+    if unknown <= model.head.input_only:
+        return model
+    return dataclasses.replace(model, head=dataclasses.replace(model.head, input_only=unknown))
 
 
 def prefix_tokens(tokenizer) -> list[int]:

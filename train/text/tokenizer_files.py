@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 # The fields of special tokens, in the order in which transformers adds them to a vocabulary.
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
-_CONFIG, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+MAP = "special_tokens_map.json"
+_CONFIG, _ADDED = "tokenizer_config.json", "added_tokens.json"
 _Id = Annotated[int, Range(0, 1 << 24)]
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
@@ -29,6 +30,8 @@ class TokenizerFiles(NamedTuple):
     class_name: the tokenizer's class in transformers, without "Fast"; "" where no file names one
     model_type: of config.json
     options: the fields of tokenizer_config.json
+    fields: those, and the ones of special_tokens_map.json, which count where tokenizer_config.json says nothing of
+        added tokens, as transformers has it
     special: special tokens by their field, such as mask_token
     flagged: the fields that say how their token takes the spaces around it
     numbered: tokens beside the vocabulary, by the id that the folder gives them
@@ -39,6 +42,7 @@ class TokenizerFiles(NamedTuple):
     class_name: str
     model_type: str
     options: Mapping[str, object]
+    fields: Mapping[str, object]
     special: "Mapping[str, AddedToken]"
     flagged: frozenset[str]
     numbered: "Mapping[int, AddedToken]"
@@ -74,19 +78,21 @@ class TokenizerFiles(NamedTuple):
 
 def read(folder: Path) -> TokenizerFiles:
     """Reads the files that exist. Raises ValueError where one is damaged or two contradict each other."""
-    options, special_map, model = (_object(folder / name) for name in (_CONFIG, _MAP, "config.json"))
+    options, special_map, model = (_object(folder / name) for name in (_CONFIG, MAP, "config.json"))
     check_object(f"{folder / _CONFIG}: ", options, dict.fromkeys(_SWITCHES, bool | None))
-    special = _special(folder, options, special_map)
+    _compare(folder, options, special_map)
+    sources = (options,) if "added_tokens_decoder" in options else (options, special_map)
+    fields = {name: value for source in sources for name, value in source.items() if value is not None}
+    special = {field: _added(folder, field, fields[field]) for field in SPECIAL if fields.get(field)}
     names = {token.content for token in special.values()}
     extra = [token for source in (options, special_map) for token in _extra(folder, source)]
     names |= {token.content for token in extra}
-    flagged = frozenset(
-        field for source in (options, special_map) for field in SPECIAL if isinstance(source.get(field), dict)
-    )
+    flagged = frozenset(field for source in sources for field in SPECIAL if isinstance(source.get(field), dict))
     numbered = _numbered(folder, options, names)
     model_type = check_object(f"{folder / 'config.json'}: ", model, {"model_type": str | None}).get("model_type") or ""
     class_name = _class_name(folder, options, model)
-    return TokenizerFiles(folder, class_name, model_type, options, special, flagged, numbered, extra)
+    fields = {**dict.fromkeys(name for source in sources for name in source), **fields}
+    return TokenizerFiles(folder, class_name, model_type, options, fields, special, flagged, numbered, extra)
 
 
 def _object(path: Path) -> dict[str, object]:
@@ -102,18 +108,12 @@ def _class_name(folder: Path, options: Mapping[str, object], model: Mapping[str,
     return ""
 
 
-def _special(folder: Path, options: Mapping[str, object], special_map: Mapping[str, object]) -> "dict[str, AddedToken]":
-    """The special tokens of both files, by their fields."""
-    tokens: dict[str, AddedToken] = {}
+def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[str, object]) -> None:
+    """Raises ValueError for a special token that the two files have in two ways."""
     for field in SPECIAL:
-        values = [_added(folder, field, source[field]) for source in (options, special_map) if source.get(field)]
-        if len({token.content for token in values}) > 1:
-            raise ValueError(
-                f"{field} is {values[0].content!r} in {_CONFIG} and {values[1].content!r} in {_MAP}; make them equal"
-            )
-        if values:
-            tokens[field] = values[-1]
-    return tokens
+        texts = [_added(folder, field, source[field]).content for source in (options, special_map) if source.get(field)]
+        if len(set(texts)) > 1:
+            raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and {texts[1]!r} in {MAP}; make them equal")
 
 
 def _extra(folder: Path, source: Mapping[str, object]) -> "Iterator[AddedToken]":

@@ -62,8 +62,8 @@ def guide(model, tokenizer, text, stride):
         labels[:, : -(end - before)] = -100
         with torch.no_grad():
             logits = model(ids[:, begin:end]).logits
-        each = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:], reduction="none")
-        losses += each[labels[0, 1:] != -100].tolist()
+        values = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:], reduction="none")
+        losses += values[labels[0, 1:] != -100].tolist()
         before = end
         if end == ids.shape[1]:
             break

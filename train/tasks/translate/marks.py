@@ -66,6 +66,24 @@ def of_folder(tokenizer: AnyTokenizer, start: int) -> dict[str, str]:
     return {"task.source_language": source, "task.target_language": target}
 
 
+def text_template(tokenizer: AnyTokenizer, task: Translate) -> tuple[str, ...]:
+    """How a written tokenizer marks a source, with the token of its language; () where texts have none."""
+    spoken = languages.of(tokenizer)
+    if spoken is None:
+        return ()
+    sides = spoken.frame(_token(spoken, "source", task.source_language or spoken.source))
+    prefix, suffix = ([tokenizer.id_to_token(token) for token in side] for side in sides)
+    return " ".join([*prefix, "$A", *suffix]), " ".join([*prefix, "$A", "$B", *suffix])
+
+
+def named_languages(tokenizer: AnyTokenizer, task: Translate) -> dict[str, str]:
+    """The fields of a written tokenizer_config.json that name the languages of a run."""
+    spoken = languages.of(tokenizer)
+    if spoken is None:
+        return {}
+    return {"src_lang": task.source_language or spoken.source, "tgt_lang": task.target_language}
+
+
 def _token(spoken: Languages, flag: str, language: str) -> int:
     if language not in spoken.ids:
         nearest = suggest(language, spoken.ids)

@@ -249,6 +249,7 @@ def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any
     from tfm.hf.generation import early_stopping_field
 
     special, template = tokenize.special_tokens(tokenizer), marks.template(tokenizer, run.task)
+    generation = marks.generation(tokenizer, run.task)
     fields: dict[str, Any] = {
         "bos_token_id": special.cls,
         "eos_token_id": special.sep,
@@ -258,14 +259,17 @@ def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any
     }
     if run.task.length_offset == 0:  # another has no counterpart in transformers
         fields["length_penalty"] = run.task.length_penalty
-    if template.target[0] and generation_of(tokenizer) is None:
+    if generation is not None:
+        first = generation.values.get("forced_bos_token_id")
+        fields |= {} if first is None else {"forced_bos_token_id": first}
+    elif template.target[0]:
         fields["forced_bos_token_id"] = template.target[0][0]
     return fields
 
 
 def hf_template(run: Run[Translate], tokenizer: Any) -> tuple[str, ...]:
     """How the exported tokenizer marks a text; empty where the tokenizer marks texts itself."""
-    return () if run.task.start else ("$A {sep}",)
+    return marks.text_template(tokenizer, run.task) or (() if run.task.start else ("$A {sep}",))
 
 
 TRANSLATE = Task(
@@ -292,4 +296,5 @@ TRANSLATE = Task(
     hf_run_values=hf_run_values,
     hf_fields=hf_fields,
     hf_template=hf_template,
+    hf_tokenizer_fields=lambda run, tokenizer: marks.named_languages(tokenizer, run.task),
 )

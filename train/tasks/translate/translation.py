@@ -54,7 +54,7 @@ def translate(
     generation = marks.generation(tokenizer, run.task)
     template = template._replace(writes_prefix=generation is not None)
     stop = template.suffix[-1:] if generation is None else generation.stop
-    beam = _beam(run.task)
+    beam, writer = _beam(run.task), tokenize.writing_model(run.model, tokenizer)
     batches = Batches.on_device(batch)
     encodings = control_tokens.encode(tokenizer, texts)
     sources = [template.wrap(encoding.ids) for encoding in encodings]
@@ -65,7 +65,7 @@ def translate(
         if generation is not None:
             repeats, read = generation.values.get("repetition_penalty"), [sources[row] for row in rows]
             constrained = replace(beam, constraints=generation.constraints(starts, read, vocab, limits, repeats))
-        groups = tfm.beam_search(model, run.model, starts, max_new_tokens, constrained, stop)
+        groups = tfm.beam_search(model, writer, starts, max_new_tokens, constrained, stop)
         return [tokenizer.decode(group[0].tokens) for group in groups]
 
     translations = [""] * len(texts)
