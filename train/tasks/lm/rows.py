@@ -14,6 +14,7 @@ stands behind it, and the first token of a text is no target.
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,11 +53,19 @@ class PackedRows:
         return fields | _weights(is_target, self.bytes_per_target)
 
 
-class WindowRows:
-    """Rows that are windows on the text, `stride` tokens apart; a row's targets are in no row before it.
+class Windows(NamedTuple):
+    """Windows on a text: where each starts, how many tokens it reads, and of how many of the last ones the next token
+    is a target; int [N]."""
 
-    spans: [N,2] where tokens begin and end that have a next one; a window stays within one
-    size: tokens of a window, `length` at most
+    starts: np.ndarray
+    sizes: np.ndarray
+    targets: np.ndarray
+
+
+class WindowRows:
+    """Rows that are windows on the text; a row's targets are in no row before it.
+
+    windows: of `length` tokens at most
     jitter: every time, each window is moved right by a random number of tokens (for training)
     """
 
@@ -65,17 +74,15 @@ class WindowRows:
     def __init__(
         self,
         text: TokenizedTexts,
-        spans: np.ndarray,
+        windows: Windows,
         length: int,
-        size: int,
-        stride: int,
         pad: int,
         bytes_per_target: float,
         jitter: bool = False,
     ):
         self.text, self.length, self.pad = text, length, pad
         self.bytes_per_target, self.jitter = bytes_per_target, jitter
-        self.starts, self.sizes, self.targets = _windows(spans, size, stride)
+        self.starts, self.sizes, self.targets = windows
         self.tokens = int(text.starts[-1])
         self.padding = 1 - float(self.sizes.sum()) / max(1, len(self.sizes) * length)
 
@@ -122,7 +129,7 @@ def marked_windows(
     """Windows on a text with marks, whose every token has a next one. With `across` they may hold several documents."""
     bounds = text.starts[[0, -1]] if across else text.starts
     spans = np.stack([bounds[:-1], bounds[1:]], 1)
-    return WindowRows(text, spans, length, length, stride, pad, bytes_per_target, jitter)
+    return WindowRows(text, _windows(spans, length, stride), length, pad, bytes_per_target, jitter)
 
 
 def tokenizer_windows(
@@ -135,7 +142,7 @@ def tokenizer_windows(
     """
     size = length - 1
     spans = np.stack([text.starts[:-1], text.starts[1:] - 1], 1)
-    return WindowRows(text, spans, length, size, stride or max(1, size), pad, bytes_per_target)
+    return WindowRows(text, _windows(spans, size, stride or max(1, size)), length, pad, bytes_per_target)
 
 
 def count_between(text: TokenizedTexts, begin: Iterable[int], end: Iterable[int]) -> TokenizedTexts:
@@ -175,8 +182,9 @@ def _weights(is_target: np.ndarray, bytes_per_target: float) -> dict[str, np.nda
     return {"weights": weights, "bytes": weights.sum(1) * np.float32(bytes_per_target)}
 
 
-def _windows(spans: np.ndarray, size: int, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start, size and number of targets of each window; a window stays within a span, and an empty span has none."""
+def _windows(spans: np.ndarray, size: int, stride: int) -> Windows:
+    """Windows of `size` tokens at most within spans [N,2], where tokens begin and end that have a next one; an empty
+    span has none."""
     starts, sizes, targets = ([np.zeros(0, np.int64)] for _ in range(3))
     for first, end in spans if size else ():
         window_starts = np.arange(first, max(first + 1, end - size + stride) if end > first else first, stride)
@@ -184,4 +192,4 @@ def _windows(spans: np.ndarray, size: int, stride: int) -> tuple[np.ndarray, np.
         starts.append(window_starts)
         sizes.append(window_sizes)
         targets.append(np.minimum(np.diff(window_starts + window_sizes, prepend=first), window_sizes))
-    return np.concatenate(starts), np.concatenate(sizes), np.concatenate(targets)
+    return Windows(np.concatenate(starts), np.concatenate(sizes), np.concatenate(targets))
