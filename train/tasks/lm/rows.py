@@ -53,7 +53,7 @@ class PackedRows:
         return fields | _weights(is_target, self.bytes_per_target)
 
 
-class Windows(NamedTuple):
+class RowWindows(NamedTuple):
     """Windows on a text: where each starts, how many tokens it reads, and of how many of the last ones the next token
     is a target; int [N]."""
 
@@ -74,7 +74,7 @@ class WindowRows:
     def __init__(
         self,
         text: TokenizedTexts,
-        windows: Windows,
+        windows: RowWindows,
         length: int,
         pad: int,
         bytes_per_target: float,
@@ -182,7 +182,7 @@ def _weights(is_target: np.ndarray, bytes_per_target: float) -> dict[str, np.nda
     return {"weights": weights, "bytes": weights.sum(1) * np.float32(bytes_per_target)}
 
 
-def _windows(spans: np.ndarray, size: int, stride: int) -> Windows:
+def _windows(spans: np.ndarray, size: int, stride: int) -> RowWindows:
     """Windows of `size` tokens at most within spans [N,2], where tokens begin and end that have a next one; an empty
     span has none."""
     starts, sizes, targets = ([np.zeros(0, np.int64)] for _ in range(3))
@@ -192,4 +192,4 @@ def _windows(spans: np.ndarray, size: int, stride: int) -> Windows:
         starts.append(window_starts)
         sizes.append(window_sizes)
         targets.append(np.minimum(np.diff(window_starts + window_sizes, prepend=first), window_sizes))
-    return Windows(np.concatenate(starts), np.concatenate(sizes), np.concatenate(targets))
+    return RowWindows(np.concatenate(starts), np.concatenate(sizes), np.concatenate(targets))

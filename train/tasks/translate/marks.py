@@ -72,8 +72,8 @@ def text_template(tokenizer: AnyTokenizer, task: Translate) -> tuple[str, ...]:
     if spoken is None:
         return ()
     sides = spoken.frame(_token(spoken, "source", task.source_language or spoken.source))
-    prefix, suffix = ([tokenizer.id_to_token(token) for token in side] for side in sides)
-    return " ".join([*prefix, "$A", *suffix]), " ".join([*prefix, "$A", "$B", *suffix])
+    prefix, suffix = ("".join(f" {tokenizer.id_to_token(token)} " for token in side) for side in sides)
+    return f"{prefix} $A {suffix}", f"{prefix} $A $B {suffix}"
 
 
 def named_languages(tokenizer: AnyTokenizer, task: Translate) -> dict[str, str]:
