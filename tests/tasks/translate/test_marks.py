@@ -39,6 +39,15 @@ def test_a_language_stands_before_a_text_or_behind_its_end():
     assert template.decoder_prefix == [2]
 
 
+def test_a_written_tokenizer_marks_sources_with_the_language_of_the_run():
+    assert marks.text_template(tokenizer("MBart50Tokenizer"), task(source="de_DE"))[0] == "de_DE $A </s>"
+    assert marks.text_template(tokenizer("MBartTokenizer"), task()) == ("$A </s> en_XX", "$A $B </s> en_XX")
+    assert marks.text_template(tokenizer("BartTokenizer"), task(target="")) == ()
+    spoken = {"src_lang": "de_DE", "tgt_lang": "fr_XX"}
+    assert marks.named_languages(tokenizer("MBart50Tokenizer"), task(source="de_DE")) == spoken
+    assert marks.named_languages(tokenizer("BartTokenizer"), task(target="")) == {}
+
+
 def test_nllb_may_have_both_forms():
     nllb = tokenizer("NllbTokenizer", [*WORDS, "eng_Latn", "fra_Latn"])
     assert marks.template(nllb, task(target="fra_Latn"))[:2] == ([9], [2])

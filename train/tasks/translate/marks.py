@@ -72,8 +72,8 @@ def text_template(tokenizer: AnyTokenizer, task: Translate) -> tuple[str, ...]:
     if spoken is None:
         return ()
     sides = spoken.frame(_token(spoken, "source", task.source_language or spoken.source))
-    prefix, suffix = ("".join(f" {tokenizer.id_to_token(token)} " for token in side) for side in sides)
-    return f"{prefix} $A {suffix}", f"{prefix} $A $B {suffix}"
+    before, behind = ([str(tokenizer.id_to_token(token)) for token in side] for side in sides)
+    return " ".join([*before, "$A", *behind]), " ".join([*before, "$A", "$B", *behind])
 
 
 def named_languages(tokenizer: AnyTokenizer, task: Translate) -> dict[str, str]:
