@@ -17,7 +17,8 @@ from tfm import from_hf, to_hf
 from tfm.config.inputs import Tokens
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
-from tfm.hf import tensors
+from tfm.hf import FAMILIES, tensors
+from tfm.hf.fields import IGNORED
 from tfm.hf.match import differences
 from train.tasks.resolve import resolve
 
@@ -301,3 +302,9 @@ def test_presets_of_pictures_are_written_and_read(preset, tmp_path):
     restored_config, restored = from_hf(to_hf(config, params, tmp_path / "folder"))
     assert differences(config, restored_config) == []
     jax.tree.map(np.testing.assert_array_equal, params, restored)
+
+
+def test_fields_without_effect_have_a_reason():
+    for family in FAMILIES.values():
+        assert all({**IGNORED, **family.ignored}.values()), family.name
+        assert family.nested or not family.fields.keys() & family.ignored.keys(), family.name

@@ -157,7 +157,7 @@ class Family:
     absent: fields that transformers makes up by chance or by the text where they are absent, and what is taken here
     constants: tensors that are computed here, and the letters of their axes
     spellings: how names of tensors begin by the values of a field of config.json, the default first
-    ignored: fields of config.json that change nothing here
+    ignored: fields of config.json that change nothing here, and why
     nested: fields of config.json that are objects with fields of their own, which are called OBJECT.FIELD here
     types: of fields of config.json that `read` reads, where they are others than in `fields.TYPES`
     read: fields of config.json -> `Reading`; of no fields, it names every field of `Config` that it may set
@@ -181,7 +181,7 @@ class Family:
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     constants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spellings: Mapping[str, Mapping[bool, str]] = dataclasses.field(default_factory=dict)
-    ignored: frozenset[str] = frozenset()
+    ignored: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nested: tuple[str, ...] = ()
     types: Mapping[str, Hint] = dataclasses.field(default_factory=dict)
     read: Callable[[Fields], Reading] = read_nothing
@@ -209,7 +209,7 @@ class Family:
         fields = self._checked(with_aliases(fields, self.aliases) if self.aliases else fields)
         computed, used = self.read(fields)
         supported = {*self.fields, *self.allowed, *self.must_equal, *used}
-        ignored = IGNORED | self.ignored
+        ignored = IGNORED.keys() | self.ignored.keys()
         unknown = sorted(name for name in fields.keys() - supported if name.rpartition(".")[2] not in ignored)
         if unknown:
             warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)

@@ -11,29 +11,47 @@ from tfm.options.choices import Hint, Range
 # Fields of config.json by name; each has the type that `TYPES` or its family says.
 Fields = Mapping[str, Any]
 
-# Fields that change no result here, by the reason.
-OF_CODE = frozenset(  # how transformers runs a model, and what it no longer reads
-    """_name_or_path _attn_implementation attn_implementation chunk_size_feed_forward directionality dtype
-    extra_pos_embeddings model_type output_attentions output_hidden_states output_past pooler_fc_size
-    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type return_dict
-    static_position_embeddings tokenizer_class torch_dtype transformers_version use_cache""".split()
-)
-OF_TRAINING = frozenset(
-    """classif_dropout classifier_dropout classifier_dropout_prob finetuning_task gradient_checkpointing init_std
-    initializer_factor initializer_range loss_type""".split()
-)
-READ_ELSEWHERE = frozenset(  # by `Family.architecture`, by tasks, by `quantized`
-    """architectures id2label is_encoder_decoder label2id num_labels pad_token_id problem_type quantization_config
-    sep_token_id""".split()
-)
-OF_GENERATION = frozenset(  # tfm/hf/generation.py reads them
+# Why a field changes no result here.
+CODE = "it says how transformers runs a model, not what the model computes"
+TRAINING = "it matters in training alone"
+UNREAD = "transformers does not read it for this model"
+OTHER_HEAD = "it is of a head that the classes here have not"
+OTHER_LAYERS = "it is of layers that the model has not"
+ELSEWHERE = "another part reads it, or it is read beside other fields"
+GENERATION = "tfm/hf/generation.py reads it"
+
+
+def because(reason: str, names: str) -> dict[str, str]:
+    """Names of fields, apart by spaces, with the reason why they change nothing."""
+    return dict.fromkeys(names.split(), reason)
+
+
+OF_GENERATION = because(
+    GENERATION,
     """bad_words_ids bos_token_id decoder_start_token_id early_stopping eos_token_id forced_bos_token_id
     forced_eos_token_id force_bos_token_to_be_generated length_penalty max_length min_length no_repeat_ngram_size
     num_beams prefix task_specific_params begin_suppress_tokens do_sample encoder_no_repeat_ngram_size max_new_tokens
     min_new_tokens min_p num_return_sequences renormalize_logits repetition_penalty stop_strings suppress_tokens
-    temperature top_k top_p typical_p""".split()
+    temperature top_k top_p typical_p epsilon_cutoff eta_cutoff""",
 )
-IGNORED = OF_CODE | OF_TRAINING | READ_ELSEWHERE | OF_GENERATION
+# Fields of all families that change no result here, and why.
+IGNORED = OF_GENERATION | because(
+    CODE,
+    """_name_or_path _attn_implementation attn_implementation chunk_size_feed_forward directionality dtype
+    extra_pos_embeddings model_type output_attentions output_hidden_states output_past pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type return_dict
+    static_position_embeddings tokenizer_class torch_dtype transformers_version use_cache""",
+)
+IGNORED |= because(
+    TRAINING,
+    """classif_dropout classifier_dropout classifier_dropout_prob finetuning_task gradient_checkpointing init_std
+    initializer_factor initializer_range loss_type""",
+)
+IGNORED |= because(
+    ELSEWHERE,  # `Family.architecture`, tasks, `quantized`
+    """architectures id2label is_encoder_decoder label2id num_labels pad_token_id problem_type quantization_config
+    sep_token_id""",
+)
 
 Size = Annotated[int, Range(1, 1 << 24)]
 LayerCount = Annotated[int, Range(1, MAX_SIZES["layers"])]

@@ -7,6 +7,7 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import CODE, UNREAD, because
 from tfm.hf.parameters import HfTensor
 from tfm.params import PyTree
 
@@ -41,9 +42,11 @@ BLOOM = Family(
     },
     allowed={"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)},
     aliases={"num_attention_heads": "n_head", "num_hidden_layers": "n_layer", "n_embed": "hidden_size"},
-    ignored=frozenset(
-        """pretraining_tp slow_but_exact seq_length offset_alibi skip_bias_add skip_bias_add_qkv unk_token_id
-        attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion""".split()
+    ignored=because(CODE, "pretraining_tp slow_but_exact")
+    | because(
+        UNREAD,
+        """seq_length offset_alibi skip_bias_add skip_bias_add_qkv unk_token_id attention_softmax_in_fp32
+        bias_dropout_fusion masked_softmax_fusion""",
     ),
     canonicalize=canonicalize,
     names={

@@ -4,7 +4,7 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import ACTIVATIONS, Fields
+from tfm.hf.fields import ACTIVATIONS, CODE, OTHER_HEAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -69,9 +69,9 @@ GPT2 = Family(
         "num_attention_heads": "n_head",
         "num_hidden_layers": "n_layer",
     },
-    ignored=frozenset(
-        """reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels
-        summary_first_dropout gradient_checkpointing""".split()
+    ignored=because(CODE, "reorder_and_upcast_attn")
+    | because(
+        OTHER_HEAD, "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout"
     ),
     read=read,
     write=write,

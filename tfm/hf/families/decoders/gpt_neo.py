@@ -14,7 +14,7 @@ from tfm.config.residuals import PreNorm
 from tfm.hf.facts import agreed
 from tfm.hf.families.period import period_values, window_of
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import ACTIVATIONS, Fields, LayerCount, Size
+from tfm.hf.fields import ACTIVATIONS, OTHER_HEAD, Fields, LayerCount, Size, because
 from tfm.options.json_text import Json
 
 GLOBAL, LOCAL = "global", "local"
@@ -91,9 +91,8 @@ GPT_NEO = Family(
     },
     must_equal={"embed_dropout": "resid_dropout"},
     aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
-    ignored=frozenset(
-        """summary_type summary_use_proj summary_activation
-        summary_proj_to_labels summary_first_dropout""".split()
+    ignored=because(
+        OTHER_HEAD, "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout"
     ),
     types={
         "attention_types": list[list[list[str] | LayerCount]] | None,

@@ -12,7 +12,7 @@ from tfm.config.residuals import PreNorm
 from tfm.hf.families.period import GLOBAL, LOCAL, checked_layer_types, period_values, window_of
 from tfm.hf.families.rope import read_rotary, rope_parameters, rope_scaling
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import GATED, Fields
+from tfm.hf.fields import CODE, GATED, OTHER_LAYERS, UNREAD, Fields, because
 from tfm.options.json_text import Json
 
 LAYER = "model.layers.{}"
@@ -169,7 +169,7 @@ LLAMA = Family(
     base=BASE,
     fields=FIELDS,
     allowed={"attention_bias": (False,), "mlp_bias": (False,)},
-    ignored=frozenset({"pretraining_tp"}),
+    ignored=because(CODE, "pretraining_tp"),
     read=reader("llama"),
     write=write,
     names=NAMES,
@@ -182,7 +182,7 @@ MISTRAL = Family(
     name="mistral",
     prefix="model.",
     base=BASE,
-    ignored=frozenset(("sliding_window",)),
+    ignored=because(OTHER_LAYERS, "sliding_window"),
     fields=FIELDS | {"intermediate_size": HfField("ffn", 14336), "max_position_embeddings": HfField("length", 131072)},
     read=reader("mistral", kv_heads=8, windows=mistral_windows),
     write=write_windows,
@@ -203,7 +203,7 @@ QWEN2 = Family(
     prefix="model.",
     base=dataclasses.replace(BASE, mixer=FAMILY_MIXERS["qwen2"]),
     fields=QWEN_FIELDS,
-    ignored=frozenset(("sliding_window", "max_window_layers", "use_mrope")),
+    ignored=because(OTHER_LAYERS, "sliding_window max_window_layers") | because(UNREAD, "use_mrope"),
     read=reader("qwen2", 32, windows=qwen_windows),
     write=write_qwen,
     names=NAMES,
@@ -218,7 +218,7 @@ QWEN3 = Family(
     base=dataclasses.replace(BASE, mixer=FAMILY_MIXERS["qwen3"]),
     fields=QWEN_FIELDS,
     allowed={"attention_bias": (False,)},
-    ignored=frozenset(("sliding_window", "max_window_layers")),
+    ignored=because(OTHER_LAYERS, "sliding_window max_window_layers"),
     read=reader("qwen3", 32, 128, qwen_windows),
     write=write_qwen,
     names=NAMES

@@ -7,7 +7,7 @@ from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.decoders.bloom import ALIBI, canonicalize
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields
+from tfm.hf.fields import CODE, TRAINING, UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -83,7 +83,9 @@ MPT = Family(
     allowed={"expansion_ratio": (4,), "no_bias": (True,), "logit_scale": (None,)},
     aliases={"num_attention_heads": "n_heads", "hidden_size": "d_model", "num_hidden_layers": "n_layers"},
     must_equal={"emb_pdrop": "resid_pdrop"},
-    ignored=frozenset("learned_pos_emb embedding_fraction norm_type init_device init_config verbose".split()),
+    ignored=because(UNREAD, "learned_pos_emb embedding_fraction norm_type")
+    | because(TRAINING, "init_config")
+    | because(CODE, "init_device verbose"),
     types={"attn_config": AttnConfig | None},
     read=read,
     write=write,

@@ -6,6 +6,7 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.families.decoders.gpt2 import GPT2, NAMES
 from tfm.hf.family import HfField, HfHead, read_nothing, write_nothing
+from tfm.hf.fields import UNREAD, because
 
 RENAMED = {
     "decoder.embed.tokens": "transformer.tokens_embed.weight",
@@ -23,7 +24,7 @@ OPENAI_GPT = dataclasses.replace(
         "afn": HfField("activation", "gelu", {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}),
     },
     allowed={},
-    ignored=GPT2.ignored | {"predict_special_tokens"},
+    ignored={**GPT2.ignored, **because(UNREAD, "predict_special_tokens")},
     read=read_nothing,
     write=write_nothing,
     names={path: RENAMED.get(path, tensor) for path, tensor in NAMES.items()},

@@ -20,7 +20,7 @@ from tfm.config.positions import Learned
 from tfm.hf.facts import agreed
 from tfm.hf.families.period import period_values
 from tfm.hf.family import Family, HfField, HfHead, Reading, with_output_bias
-from tfm.hf.fields import ACTIVATIONS, Fields, LayerCount, Size
+from tfm.hf.fields import ACTIVATIONS, CODE, OTHER_LAYERS, TRAINING, Fields, LayerCount, Size, because
 from tfm.hf.parameters import HfTensor
 from tfm.models.heads import CausalLM
 from tfm.options.choices import Hint, Range
@@ -240,7 +240,9 @@ REFORMER = Family(
         "hash_seed": "transformers draws other hashes in every pass; here they are those of hash_seed=0",
         "num_buckets": "transformers takes them for the first text that it reads; here they are those of the longest",
     },
-    ignored=frozenset("axial_norm_std chunk_size_lm_head".split()) | OF_LOCAL_LAYERS,
+    ignored=because(TRAINING, "axial_norm_std")
+    | because(CODE, "chunk_size_lm_head")
+    | dict.fromkeys(OF_LOCAL_LAYERS, OTHER_LAYERS),
     types=TYPES,
     read=read,
     write=write,

@@ -4,6 +4,7 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import UNREAD, because
 
 LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 MLM = {
@@ -29,7 +30,7 @@ ALBERT = Family(
         "attention_probs_dropout_prob": HfField("attn_dropout", 0.0),
     },
     allowed=bert.ALLOWED | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
-    ignored=frozenset(("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")),
+    ignored=because(UNREAD, "net_structure_type gap_size num_memory_blocks down_scale_factor"),
     canonicalize=bert.canonicalize,
     names={
         "encoder.embed.tokens": "albert.embeddings.word_embeddings.weight",

@@ -6,7 +6,7 @@ from tfm.config.model import Config
 from tfm.config.positions import Learned
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields
+from tfm.hf.fields import OTHER_LAYERS, TRAINING, UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -99,7 +99,9 @@ DEBERTA = Family(
     },
     must_equal={"pooler_hidden_size": "hidden_size"},
     allowed={"conv_kernel_size": (0,), "tie_word_embeddings": (True,)},
-    ignored=frozenset(("cls_dropout", "conv_act", "conv_groups", "pooler_dropout", "position_embedding_type")),
+    ignored=because(TRAINING, "cls_dropout pooler_dropout")
+    | because(OTHER_LAYERS, "conv_act conv_groups")
+    | because(UNREAD, "position_embedding_type"),
     read=read,
     write=write,
     names=bert.names("deberta")

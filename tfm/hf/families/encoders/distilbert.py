@@ -4,7 +4,7 @@ from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.fields import ACTIVATIONS, TRAINING, UNREAD, because
 
 LAYER = "distilbert.transformer.layer.{}"
 
@@ -25,7 +25,7 @@ DISTILBERT = Family(
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
-    ignored=frozenset(("sinusoidal_pos_embds", "tie_weights_", "qa_dropout", "seq_classif_dropout")),
+    ignored=because(TRAINING, "sinusoidal_pos_embds qa_dropout seq_classif_dropout") | because(UNREAD, "tie_weights_"),
     names={
         "encoder.embed.tokens": "distilbert.embeddings.word_embeddings.weight",
         "encoder.embed.positions": "distilbert.embeddings.position_embeddings.weight",

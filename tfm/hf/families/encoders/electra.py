@@ -4,7 +4,7 @@ from tfm.config.heads import Head
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields
+from tfm.hf.fields import TRAINING, Fields, because
 from tfm.options.json_text import Json
 
 
@@ -37,7 +37,7 @@ ELECTRA = Family(
         "summary_use_proj": (True,),
         "summary_activation": ("gelu",),
     },
-    ignored=frozenset(("summary_last_dropout",)),
+    ignored=because(TRAINING, "summary_last_dropout"),
     read=read,
     write=write,
     canonicalize=bert.canonicalize,

@@ -10,7 +10,7 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields
+from tfm.hf.fields import CODE, Fields, because
 from tfm.params import PyTree
 
 LAYER = "fnet.encoder.layer.{}"
@@ -43,7 +43,7 @@ FNET = Family(
         "type_vocab_size": HfField("input.token_types", 4, zero_is_none=True),
     },
     # With them, transformers computes the same by other products.
-    ignored=frozenset(("use_tpu_fourier_optimizations", "tpu_short_seq_length")),
+    ignored=because(CODE, "use_tpu_fourier_optimizations tpu_short_seq_length"),
     allowed={"tie_word_embeddings": (True,)},
     read=read,
     canonicalize=canonicalize,

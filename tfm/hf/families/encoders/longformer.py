@@ -17,7 +17,7 @@ from tfm.hf.families.encoders import bert, roberta
 from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.families.period import period_values
 from tfm.hf.family import Family, Reading
-from tfm.hf.fields import Fields, Size
+from tfm.hf.fields import CODE, UNREAD, Fields, Size, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.choices import Hint, Range
 from tfm.options.dotted import flatten
@@ -108,7 +108,7 @@ LONGFORMER = Family(
     base=Config(),
     fields=roberta.FIELDS,
     allowed=roberta.ALLOWED,
-    ignored=frozenset(("onnx_export", "attention_mode", "attention_dilation", "ignore_attention_mask")),
+    ignored=because(CODE, "onnx_export") | because(UNREAD, "attention_mode attention_dilation ignore_attention_mask"),
     types=TYPES,
     read=read,
     write=write,

@@ -11,7 +11,7 @@ from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.period import GLOBAL, LOCAL, checked_layer_types, period_values, window_of
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields, RopeByLayer
+from tfm.hf.fields import CODE, OTHER_LAYERS, TRAINING, UNREAD, Fields, RopeByLayer, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -146,10 +146,10 @@ MODERNBERT = Family(
         "sep_token_id": 50282,
     },
     allowed={"hidden_activation": ("gelu",), "classifier_activation": ("gelu",), "decoder_bias": (True,)},
-    ignored=frozenset(
-        """cls_token_id deterministic_flash_attn initializer_cutoff_factor local_attention position_embedding_type
-        reference_compile repad_logits_with_grad sparse_pred_ignore_index sparse_prediction""".split()
-    ),
+    ignored=because(CODE, "deterministic_flash_attn reference_compile repad_logits_with_grad")
+    | because(TRAINING, "initializer_cutoff_factor sparse_pred_ignore_index sparse_prediction")
+    | because(UNREAD, "cls_token_id position_embedding_type")
+    | because(OTHER_LAYERS, "local_attention"),
     types={"rope_parameters": RopeByLayer | None},
     read=read,
     write=write,

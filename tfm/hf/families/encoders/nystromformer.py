@@ -9,7 +9,7 @@ from tfm.catalogue.options.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields, Size
+from tfm.hf.fields import ELSEWHERE, Fields, Size
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -74,7 +74,7 @@ NYSTROMFORMER = Family(
     },
     types={"num_landmarks": Size, "segment_means_seq_len": Size, "conv_kernel_size": Size | None},
     allowed={"tie_word_embeddings": (True,), "add_cross_attention": (False,), "inv_coeff_init_option": (False,)},
-    ignored=frozenset(LANDMARKS),
+    ignored=dict.fromkeys(LANDMARKS, ELSEWHERE),
     read=read,
     write=write,
     canonicalize=bert.canonicalize,

@@ -12,7 +12,7 @@ from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal
 from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead, Reading, with_output_bias
-from tfm.hf.fields import ACTIVATIONS, Fields
+from tfm.hf.fields import ACTIVATIONS, TRAINING, UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.models import seq2seq
 from tfm.options.json_text import Json
@@ -38,9 +38,8 @@ ALIASES = {
 }
 BASE = Config(input=Tokens(token_types=None), norm_eps=1e-5, head=Head(output_bias=True))
 WITHOUT_NORM = Tokens(token_types=None, norm=False)
-IGNORED = frozenset(
-    """encoder_layerdrop decoder_layerdrop activation_dropout classifier_dropout decoder_vocab_size
-    share_encoder_decoder_embeddings""".split()
+IGNORED = because(TRAINING, "encoder_layerdrop decoder_layerdrop activation_dropout classifier_dropout") | because(
+    UNREAD, "decoder_vocab_size share_encoder_decoder_embeddings"
 )
 UNUSED = (
     r"embed_tokens\.weight$|^lm_head\.weight$|^model\.(en|de)coder\.embed_positions\.weight$|^model\.shared\.weight$"

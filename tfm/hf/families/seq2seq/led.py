@@ -10,7 +10,7 @@ from tfm.hf.families.encoders.longformer import TYPES, even_window, global_names
 from tfm.hf.families.period import period_values
 from tfm.hf.families.seq2seq import bart
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields
+from tfm.hf.fields import UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 from tfm.params import PyTree
@@ -66,7 +66,7 @@ LED = Family(
     allowed={"is_decoder": (False,)},
     aliases=bart.ALIASES,
     ignored=bart.IGNORED
-    | {"scale_embedding", "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits"},
+    | because(UNREAD, "scale_embedding normalize_before normalize_embedding add_final_layer_norm add_bias_logits"),
     types=TYPES,
     read=read,
     write=write,

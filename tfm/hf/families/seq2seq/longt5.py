@@ -9,7 +9,7 @@ from tfm.config.model import Config, Layer
 from tfm.config.patterns import Pattern
 from tfm.hf.families.seq2seq import t5
 from tfm.hf.family import Family, HfHead, Reading
-from tfm.hf.fields import Fields, Size
+from tfm.hf.fields import OTHER_LAYERS, Fields, Size, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -84,7 +84,7 @@ LONGT5 = Family(
     types={**t5.T5.types, "local_radius": Size, "global_block_size": Size},
     allowed=dict(t5.T5.allowed) | {"encoder_attention_type": (LOCAL, TRANSIENT)},
     aliases=t5.ALIASES,
-    ignored=t5.T5.ignored | {"global_block_size"},
+    ignored={**t5.T5.ignored, **because(OTHER_LAYERS, "global_block_size")},
     read=read,
     write=write,
     names=names,

@@ -9,7 +9,7 @@ from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.facts import agreed
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields
+from tfm.hf.fields import UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -136,7 +136,7 @@ T5 = Family(
     },
     allowed={"is_decoder": (False,)},
     aliases=ALIASES,
-    ignored=frozenset(("n_positions",)),
+    ignored=because(UNREAD, "n_positions"),
     read=read,
     write=write,
     names=names,

@@ -8,7 +8,7 @@ from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.vision import vit
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import Fields
+from tfm.hf.fields import OTHER_HEAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
@@ -72,9 +72,10 @@ BEIT = Family(
     },
     unused=r"relative_position_index$|mask_token$|(^|\.)pooler\.|^(classifier|lm_head|layernorm)\.",
     # Of the head of segmentation, and of a backbone.
-    ignored=frozenset(
+    ignored=because(
+        OTHER_HEAD,
         """add_fpn auxiliary_channels auxiliary_concat_input auxiliary_loss_weight auxiliary_num_convs out_features
         out_indices pool_scales reshape_hidden_states segmentation_indices semantic_loss_ignore_index stage_names
-        use_auxiliary_head""".split()
+        use_auxiliary_head""",
     ),
 )

@@ -12,19 +12,20 @@ from tfm.config.residuals import PreNorm
 from tfm.config.towers import ImageTower
 from tfm.hf.facts import agreed
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import ACTIVATIONS, Fields, Size
+from tfm.hf.fields import ACTIVATIONS, Fields, Size, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.choices import check_type
 from tfm.options.json_text import Json
 
 CLIP_ACTIVATIONS = {"quick_gelu": "quick_gelu", **ACTIVATIONS}
 # What older folders say in each of their objects: of other models, and of text generation.
-OLDER = frozenset(
+OLDER = because(
+    "older folders repeat what all configurations have",
     """add_cross_attention begin_suppress_tokens cross_attention_hidden_size diversity_penalty do_sample dropout
     encoder_no_repeat_ngram_size exponential_decay_length_penalty logit_scale_init_value num_beam_groups
     num_return_sequences output_scores projection_dim pruned_heads remove_invalid_values repetition_penalty
     return_dict_in_generate suppress_tokens temperature text_config_dict tf_legacy_loss tie_encoder_decoder
-    tie_word_embeddings top_k top_p torchscript typical_p use_bfloat16 vision_config_dict""".split()
+    tie_word_embeddings top_k top_p torchscript typical_p use_bfloat16 vision_config_dict""",
 )
 
 

@@ -6,7 +6,7 @@ from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.decoders import gpt2
 from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.fields import ACTIVATIONS, CODE, UNREAD, because
 
 # Of a decoder, and of a classifier, which calls it encoder. The other names are those of GPT-2.
 NAMES = {
@@ -43,7 +43,7 @@ IMAGEGPT = Family(
         "tie_word_embeddings": (False,),
     },
     must_equal={"embd_pdrop": "resid_pdrop"},
-    ignored=frozenset(("reorder_and_upcast_attn", "n_ctx")),
+    ignored=because(CODE, "reorder_and_upcast_attn") | because(UNREAD, "n_ctx"),
     read=gpt2.read,
     write=gpt2.write,
     names=NAMES,

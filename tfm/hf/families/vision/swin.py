@@ -15,7 +15,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import ACTIVATIONS, Fields
+from tfm.hf.fields import ACTIVATIONS, ELSEWHERE, OTHER_HEAD, TRAINING, UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.choices import Hint
 from tfm.options.json_text import Json
@@ -143,9 +143,12 @@ ALLOWED: Mapping[str, tuple[Json, ...]] = {
     "use_absolute_embeddings": (False,),
     "layer_norm_eps": (1e-5,),  # that of two norms is fixed
 }
-IGNORED = frozenset(
-    "drop_path_rate encoder_stride hidden_size num_layers out_features out_indices path_norm stage_names".split()
-)
+IGNORED = {
+    **because(TRAINING, "drop_path_rate"),
+    **because(OTHER_HEAD, "encoder_stride out_features out_indices stage_names"),
+    **because(ELSEWHERE, "hidden_size num_layers"),  # depths and embed_dim say them
+    **because(UNREAD, "path_norm"),
+}
 HF_TYPES: Mapping[str, Hint] = {
     "depths": list[int],
     "num_heads": list[int],
@@ -194,7 +197,7 @@ SWIN_V2 = Family(
     },
     allowed=ALLOWED,
     unused=r"relative_position_index|relative_coords_table|mask_token|^classifier\.",
-    ignored=IGNORED | {"pretrained_window_sizes"},
+    ignored=IGNORED | because(ELSEWHERE, "pretrained_window_sizes"),
     types=HF_TYPES,
     read=read_v2,
     write=write,

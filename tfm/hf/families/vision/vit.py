@@ -7,7 +7,7 @@ from tfm.catalogue.options.inputs import Patches
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead, Reading
-from tfm.hf.fields import ACTIVATIONS, Fields
+from tfm.hf.fields import ACTIVATIONS, OTHER_HEAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.choices import Range
 from tfm.options.json_text import Json
@@ -89,7 +89,7 @@ def _family(model: str, base: Config, heads: dict[str, HfHead]) -> Family:
         fields=FIELDS,
         allowed={"qkv_bias": (True,)},
         must_equal={"pooler_output_size": "hidden_size"},
-        ignored=frozenset(("encoder_stride",)),
+        ignored=because(OTHER_HEAD, "encoder_stride"),
         types=dict.fromkeys(("image_size", "patch_size"), Pixels | list[Pixels]),
         read=read_sizes,
         write=write_sizes,
