@@ -1,5 +1,6 @@
 """The kinds of tokenizers: a function that trains each kind, and a function that reads each kind of file."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
@@ -113,7 +114,7 @@ def guarded(build: "Callable[[], Tokenizer]") -> "Tokenizer":
 def read_own(path: Path):
     """A tokenizer.json, without its truncation, padding and dropout. Raises ValueError where it is damaged.
 
-    Rows here are of other lengths, and a random split belongs to a training, not to a tokenizer.
+    Rows here are of other lengths, and a random split belongs to a training, not to a tokenizer; warns of one.
     """
     from tokenizers import Tokenizer
 
@@ -122,7 +123,8 @@ def read_own(path: Path):
     tokenizer = guarded(lambda: Tokenizer.from_str(text))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    if hasattr(tokenizer.model, "dropout"):
+    if dropout := getattr(tokenizer.model, "dropout", None):
+        warnings.warn(f"{path} has dropout={dropout:g}, a random split; texts are split without it", stacklevel=2)
         tokenizer.model.dropout = None
     return tokenizer
 
