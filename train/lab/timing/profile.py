@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from train import UserError
 from train.lab.timing import timing
 from train.planning import hlo
 from train.runs.state import State
 from train.screens.console import Log
-from train.training.job import Job, batch_to_devices
+from train.training.job import Job
 
 # Steps that a profile records.
 _PROFILED_STEPS = 5
@@ -90,11 +89,11 @@ def short_origin(origin: str) -> str:
     )
 
 
-def profile_steps(folder: str, job: Job, state: State, batch: Mapping[str, np.ndarray]) -> None:
+def profile_steps(folder: str, job: Job, state: State, batch: timing.Batch) -> None:
     """Records a few steps of a job with this batch in a folder, and prints the operations that took most."""
     log = Log()
     with jax.set_mesh(job.mesh):
-        arrays = batch_to_devices(job, batch)
+        arrays = timing.on_devices(job, batch)
         program = job.train_step.lower(state, arrays).compile().as_text()
     path = trace(Path(folder), lambda: timing.time_loop(job, state, lambda step: batch, _PROFILED_STEPS))
     by_origin = operations(path, hlo.origins(program))

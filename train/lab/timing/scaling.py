@@ -13,10 +13,10 @@ import numpy as np
 
 from train import UserError
 from train.devices import cpu
-from train.lab.timing.timing import Batches
+from train.lab.timing.timing import Batches, on_devices
 from train.planning.counting import model_flops
 from train.settings.limits import MAX_ROWS
-from train.training.job import Job, batch_to_devices
+from train.training.job import Job
 
 # The most seconds of timed steps of a length, and the least such steps.
 _SECONDS, _STEPS = 10.0, 3
@@ -43,7 +43,7 @@ def measure(job: Job, batches: Batches, steps: int) -> Line:
     try:
         with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
             state = job.new_state()
-            batch = batch_to_devices(job, batches(0))
+            batch = on_devices(job, batches(0))
             compiled = job.train_step.lower(state, batch).compile()
             seconds: list[float] = []
             for _ in range(1 + steps):

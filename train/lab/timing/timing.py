@@ -59,7 +59,10 @@ def prepared(job: Job, batches: Sequence[HostBatch]) -> Batches:
 
 def on_devices(job: Job, batch: Batch):
     """The fields of a step, which are sent if they are not there (`prepared`)."""
-    return batch if isinstance(next(iter(batch.values())), Array) else batch_to_devices(job, batch)
+    return {
+        name: field if isinstance(field, Array) else batch_to_devices(job, {name: field})[name]
+        for name, field in batch.items()
+    }
 
 
 def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Timing, State]:
@@ -109,7 +112,7 @@ def time_loop(job: Job, state: State, batches: Batches, steps: int) -> tuple[flo
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
         start = time.perf_counter()
         for n in range(steps):
-            state, _ = job.train_step(state, batch_to_devices(job, batches(n)))
+            state, _ = job.train_step(state, on_devices(job, batches(n)))
         jax.block_until_ready(state)
     return (time.perf_counter() - start) / steps, state
 
@@ -119,7 +122,7 @@ def time_data(job: Job, batches: Batches, steps: int) -> float:
     with jax.set_mesh(job.mesh):
         start = time.perf_counter()
         for n in range(steps):
-            jax.block_until_ready(batch_to_devices(job, batches(n)))
+            jax.block_until_ready(on_devices(job, batches(n)))
     return (time.perf_counter() - start) / steps
 
 
@@ -189,7 +192,7 @@ def mean_flops(job: Job, batches: Batches, steps: int) -> float:
     by_shape: dict[tuple[tuple[int, ...], ...], int] = {}
     total = 0
     for n in range(steps):
-        fields = batch_to_devices(job, batches(n))
+        fields = on_devices(job, batches(n))
         shape = tuple(field.shape for field in fields.values())
         if shape not in by_shape:
             by_shape[shape] = model_flops(job, jax.tree.map(lambda field: field[0], fields))

@@ -165,7 +165,7 @@ def folder_work(kind: str, job: Job, params: PyTree, peer_batches: Sequence[Host
     except ValueError as error:
         raise UserError(f"--against needs a model that transformers has: {error}") from error
     fields = {f"{n}.{name}": values for n, batch in enumerate(peer_batches) for name, values in batch.items()}
-    np.savez(folder / "batches.npz", **fields)
+    np.savez(folder / "batches.npz", **fields)  # type: ignore[arg-type]  # no field is called allow_pickle
     return {
         "folder": str(folder),
         "auto_class": folder_batches.MODELS[kind].auto_class,

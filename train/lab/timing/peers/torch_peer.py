@@ -139,6 +139,8 @@ class Folder(nn.Module):
             [_tensor(arrays[f"{step}.{name}"], work["device"]) for name in self.names] for step in dict.fromkeys(steps)
         ]
         self.batches = itertools.cycle(_with_dynamic_axes(batches))
+        with torch.no_grad():  # a class notes in its config what labels it meets: later it would be compiled again
+            self.model.to(work["device"])(**dict(zip(self.names, batches[0], strict=True)))
 
     def batch(self, device: str):
         """The fields of the next batch."""
