@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +16,11 @@ import pytest
 COMPILE_FAST = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
 
 
-def is_known(flag: str) -> bool:
-    """Whether this XLA knows a flag; where it does not, it would end the process."""
+def are_known(flags: Sequence[str]) -> bool:
+    """Whether this XLA knows all flags; where it does not, it would end the process."""
     command = [sys.executable, "-c", "import jax; jax.devices()"]
-    return not subprocess.run(
-        command, env={**os.environ, "XLA_FLAGS": flag}, capture_output=True, check=False
-    ).returncode
+    env = {**os.environ, "XLA_FLAGS": " ".join(flags)}
+    return not subprocess.run(command, env=env, capture_output=True, check=False).returncode
 
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # for the processes that tests start
@@ -34,7 +34,15 @@ jax.config.update("jax_disable_most_optimizations", True)
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
     cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")
     os.environ["TFM_CACHE"] = cache.name
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *filter(is_known, COMPILE_FAST)]).strip()
+    known = COMPILE_FAST if are_known(COMPILE_FAST) else [flag for flag in COMPILE_FAST if are_known([flag])]
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *known]).strip()
+    # Workers, and processes that tests start, read the bytecode that another one wrote.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Each worker imports all test modules, and pytest rewrites their assertions. Every second worker starts at the end:
+# from where they meet, each reads what another one has rewritten.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+STARTS_AT_END = WORKER is not None and int(WORKER.removeprefix("gw")) % 2 == 1
 
 
 def pytest_configure(config):
@@ -48,6 +56,20 @@ def pytest_configure(config):
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("xla")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    outcome = yield
+    if STARTS_AT_END and isinstance(collector, pytest.Directory):
+        outcome.get_result().result.reverse()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """All workers have the files in one order."""
+    if WORKER:
+        items.sort(key=lambda item: item.path)
 
 
 def pytest_collection_finish(session):
@@ -77,7 +99,9 @@ def fill():
 
     def fill(specs, seed=0):
         rng = np.random.default_rng(seed)
-        return jax.tree.map(lambda spec: jnp.asarray(rng.normal(0.5, 0.5, spec.shape), jnp.float32), specs)
+        return jax.tree.map(
+            lambda spec: jnp.asarray(rng.normal(0.5, 0.5, spec.shape).astype(np.float32), jnp.float32), specs
+        )
 
     return fill
 

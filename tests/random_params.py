@@ -20,6 +20,6 @@ def random_params(specs, seed=0, std=0.2):
         is_drawn = spec.trained and (spec.decay or name in MEANS)
         start = MEANS.get(name, 0.0) if is_drawn else spec.init(jax.random.key(seed), spec.shape, None)
         noise = std * rng.normal(size=spec.shape) if spec.trained else 0.0
-        return jnp.asarray(np.asarray(start) + noise, spec.dtype)
+        return jnp.asarray((np.asarray(start) + noise).astype(spec.dtype), spec.dtype)  # of its own dtype: no program
 
     return jax.tree_util.tree_map_with_path(draw, specs)

@@ -3,9 +3,11 @@
 Values are dotted names as in flags, on top of `BASE`.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import oracles
@@ -18,7 +20,8 @@ BASE = tfm.Config(
 )
 
 
-class Variant(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Variant:
     """A row.
 
     values: dotted names and values
@@ -43,7 +46,7 @@ class Variant(NamedTuple):
     prunes: bool = False
     trains_deep: bool = False
 
-    @property
+    @functools.cached_property
     def config(self) -> tfm.Config:
         """A small model of this variant."""
         return tfm.override(BASE, self.values)

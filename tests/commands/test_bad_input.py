@@ -265,7 +265,7 @@ EVALUATE = [
     ("--run=nowhere", "nowhere is not a run folder"),
     ("--run=taken", "taken is not a run folder"),
     ("--rnu=run", "unknown flag --rnu; did you mean run?"),
-    ("--run=run", "run is not a run folder: it has no tokenizer.json"),
+    ("--run=run --data=text.txt", "run is not a run folder: it has no tokenizer.json"),
 ]
 
 

@@ -13,7 +13,7 @@ from tfm.compat.families import FAMILIES
 from tfm.hf.parameters import leaves
 from tfm.hf.tensors import write_folder
 
-COVERED = [case for case in CASES if hasattr(tfm.compat, f"Flax{case[1]}")]
+COVERED = [case for case in CASES if f"Flax{case[1]}" in tfm.compat.PUBLIC]
 # Classes of bare models and heads that `tfm.from_hf` does not read.
 FLAX_ONLY = [
     ("bert", "BertForCausalLM"),

@@ -9,10 +9,17 @@ import tfm
 from tfm.decoding.sampling import distribution
 from tfm.hf.generation import read_generation
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
 VOCAB, LENGTH = 12, 6
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    return pytest.importorskip("transformers")
 
 
 def settings(rng):
@@ -34,7 +41,7 @@ def settings(rng):
     return {name: value for name, value in fields.items() if name == "eos_token_id" or rng.random() < 0.4}
 
 
-def by_transformers(fields, prompt, text, source, scores):
+def by_transformers(torch, transformers, fields, prompt, text, source, scores):
     config = transformers.GenerationConfig(**fields, max_length=len(prompt) + LENGTH)
     config._eos_token_tensor = torch.tensor(fields["eos_token_id"])
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=VOCAB, n_embd=4, n_layer=1, n_head=1))
@@ -49,7 +56,7 @@ def by_transformers(fields, prompt, text, source, scores):
 
 @pytest.mark.parity
 @pytest.mark.parametrize("seed", range(60))
-def test_constraints_are_those_of_transformers(tmp_path, seed):
+def test_constraints_are_those_of_transformers(torch, transformers, tmp_path, seed):
     rng = np.random.default_rng(seed)
     fields = settings(rng)
     prompt, source = (rng.integers(0, VOCAB, rng.integers(1, 5)).tolist() for _ in range(2))
@@ -63,12 +70,13 @@ def test_constraints_are_those_of_transformers(tmp_path, seed):
     constrained = (
         scores if constraints is None else np.asarray(constraints(scores, tokens, np.int32(len(text)), is_stop))
     )
-    np.testing.assert_allclose(constrained, by_transformers(fields, prompt, text, source, scores), atol=1e-5)
+    expected = by_transformers(torch, transformers, fields, prompt, text, source, scores)
+    np.testing.assert_allclose(constrained, expected, atol=1e-5)
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("seed", range(30))
-def test_draws_are_those_of_transformers(seed):
+def test_draws_are_those_of_transformers(torch, transformers, seed):
     """Which tokens may be drawn, and with what probabilities."""
     rng = np.random.default_rng(seed)
     options = {

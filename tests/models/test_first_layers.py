@@ -1,5 +1,7 @@
 """The first layers as a model, causal classifiers that read them, and tokens that are never predicted."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +41,9 @@ KINDS = {
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 6)), jnp.int32)
 
 
+decoder = jax.jit(tfm.decoder, static_argnums=1)
+
+
 def model(specs, **changes):
     """A configuration and parameters none of which are 0 or 1."""
     config = tfm.override(tfm.Config(), {**BASE, **changes})
@@ -52,14 +57,15 @@ def model(specs, **changes):
 )
 def test_states_are_those_between_layers(kind):
     config, params = model(tfm.causal_lm_specs, **KINDS[kind])
-    states = tfm.hidden_states(params.decoder, config, TOKENS, causal=True)
+    hidden_states = jax.jit(lambda params: tfm.hidden_states(params, config, TOKENS, causal=True))
+    states = hidden_states(params.decoder)
     blocks = [tfm.first_layers(params.decoder, config, count) for count in range(1, 6)]
     assert [part_config.layers for _, part_config in blocks] == [1, 2, 3, 4, 5]
     for count, (part, part_config) in enumerate(blocks[:-1], 1):
         x = np.asarray(states[count], np.float64)
         expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + config.norm_eps) * np.asarray(part.norm.scale)
-        np.testing.assert_allclose(tfm.decoder(part, part_config, TOKENS), expected, atol=1e-5)
-    np.testing.assert_allclose(tfm.decoder(*blocks[-1], TOKENS), states[-1], atol=1e-6)
+        np.testing.assert_allclose(decoder(part, part_config, TOKENS), expected, atol=1e-5)
+    np.testing.assert_allclose(decoder(*blocks[-1], TOKENS), states[-1], atol=1e-6)
     with pytest.raises(ValueError, match="layer=6 of 5 layers cannot be read; choose 1 to 5"):
         tfm.first_layers(params.decoder, config, 6)
 
@@ -84,9 +90,7 @@ def test_layers_at_equal_distances(kind, count):
         ):
             np.testing.assert_array_equal(leaf, np.asarray(source)[chosen])
     if count == 5:
-        np.testing.assert_array_equal(
-            tfm.decoder(part, part_config, TOKENS), tfm.decoder(params.decoder, config, TOKENS)
-        )
+        np.testing.assert_array_equal(decoder(part, part_config, TOKENS), decoder(params.decoder, config, TOKENS))
 
 
 def test_no_layers_at_equal_distances():
@@ -105,9 +109,10 @@ def test_the_norm_is_that_of_the_next_layer():
 def test_a_causal_classifier_reads_the_mean_of_a_decoder(layer):
     config, params = model(tfm.classifier_specs, **{"head.layer": layer})
     assert params.output.bias is None
-    states = tfm.decoder(*tfm.first_layers(params.encoder, config, layer or 5), TOKENS)
+    states = decoder(*tfm.first_layers(params.encoder, config, layer or 5), TOKENS)
     expected = np.asarray(states, np.float64).mean(1) @ np.asarray(params.output.kernel, np.float64)
-    np.testing.assert_allclose(tfm.classify(params, config, TOKENS), expected, atol=1e-5)
+    logits = jax.jit(tfm.classify, static_argnums=1)(params, config, TOKENS)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 def test_a_layer_that_is_not_there_is_refused():
@@ -120,11 +125,17 @@ def test_tokens_that_are_only_read_have_no_probability():
     config, params = model(tfm.causal_lm_specs)
     assert (config.outputs, config.padded_vocab, params.table.shape) == (10, 12, (12, 8))
     assert tfm.count_params(tfm.causal_lm_specs(config).table) == 10 * 8
-    hidden = tfm.decoder(params.decoder, config, TOKENS)
-    logits = np.asarray(tfm.next_logits(params, config, hidden), np.float64)
+    hidden = decoder(params.decoder, config, TOKENS)
+    logits = np.asarray(jax.jit(tfm.next_logits, static_argnums=1)(params, config, hidden), np.float64)
     assert (logits[..., 10:] < -1e9).all()
     targets, weights = TOKENS % 10, jnp.asarray([[1, 1, 1, 0, 1, 2], [0, 1, 1, 1, 1, 1]], jnp.float32)
-    total, losses, _ = tfm.vocabulary_loss(config, params.output, hidden, targets, weights)
+
+    @jax.jit
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def loss(table):
+        return tfm.vocabulary_loss(config, table, hidden, targets, weights)[:2]
+
+    (total, losses), gradient = loss(params.output)
     expected = 0.0
     for row, place in np.ndindex(TOKENS.shape):
         values = np.asarray(params.table, np.float64)[:10] @ np.asarray(hidden[row, place], np.float64)
@@ -132,7 +143,6 @@ def test_tokens_that_are_only_read_have_no_probability():
         assert losses[row, place] == pytest.approx(loss, abs=1e-4)
         expected += loss * weights[row, place]
     assert float(total) == pytest.approx(float(expected), rel=1e-5)
-    gradient = jax.grad(lambda table: tfm.vocabulary_loss(config, table, hidden, targets, weights)[0])(params.table)
     assert (np.asarray(gradient)[10:] == 0).all()
 
 
@@ -141,9 +151,10 @@ def test_no_token_that_is_only_read_is_sampled_and_a_text_fills_all_positions():
     generated = tfm.generate(params, config, [[10], [10]], 6, tfm.Sample(temperature=50.0, seed=np.arange(2)))
     assert [len(tokens) for tokens in generated.tokens] == [6, 6]
     assert max(max(tokens) for tokens in generated.tokens) < 10
+    causal_lm = jax.jit(tfm.causal_lm, static_argnums=1)
     for tokens, logprobs in zip(generated.tokens, generated.logprobs, strict=True):
-        logits = tfm.causal_lm(params, config, jnp.asarray([[10, *tokens[:-1]]]))
-        expected = jnp.take_along_axis(jax.nn.log_softmax(logits[0]), jnp.asarray(tokens)[:, None], 1)[:, 0]
+        logits = np.float64(causal_lm(params, config, jnp.asarray([[10, *tokens[:-1]]]))[0])
+        expected = logits[np.arange(6), tokens] - np.log(np.exp(logits).sum(-1))
         np.testing.assert_allclose(logprobs, expected, atol=1e-4)
 
 

@@ -15,6 +15,14 @@ TOKENS = jnp.array([[5, 59, 0, 7, 7], [1, 2, 3, 4, 5]])
 WHERE = jnp.array([[4, 0, 0], [1, 2, 3]])
 
 
+encoder, masked_lm, masked_image, classify, classify_tokens, mlm_logits = (
+    jax.jit(function, static_argnums=1)
+    for function in (
+        tfm.encoder, tfm.masked_lm, tfm.masked_image, tfm.classify, tfm.classify_tokens, tfm.mlm_logits
+    )
+)  # fmt: skip
+
+
 def states(*shape):
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
@@ -32,7 +40,7 @@ def test_mlm_logits(fill, tie_embeddings):
     mean, std = inner.mean(-1, keepdims=True), inner.std(-1, keepdims=True)
     normed = (inner - mean) / std * np.asarray(head.norm.scale) + np.asarray(head.norm.bias)
     expected = normed @ np.asarray(table if tie_embeddings else head.table).T + np.asarray(head.bias)
-    logits = tfm.mlm_logits(head, config, x, table)
+    logits = mlm_logits(head, config, x, table)
     np.testing.assert_allclose(logits[..., :60], expected[..., :60], rtol=1e-4, atol=1e-4)
     assert logits.dtype == jnp.float32
 
@@ -50,7 +58,7 @@ def test_norm_and_no_bias_before_the_classes(fill):
     assert tfm.masked_lm_specs(config).head.dense.bias is None
     classifier, tagger = fill(tfm.classifier_specs(config)), fill(tfm.tagger_specs(config, dense=True))
     assert classifier.pooler.bias is tagger.dense.bias is None
-    hidden = np.asarray(tfm.encoder(classifier.encoder, config, TOKENS, tfm.padding(TOKENS > 0)), np.float64)
+    hidden = np.asarray(encoder(classifier.encoder, config, TOKENS, tfm.padding(TOKENS > 0)), np.float64)
     text = np.stack([hidden[0][[0, 1, 3, 4]].mean(0), hidden[1].mean(0)])
 
     def expected(dense, norm, output, x):
@@ -61,12 +69,12 @@ def test_norm_and_no_bias_before_the_classes(fill):
         ) + np.asarray(norm.bias)
         return normed @ np.asarray(output.kernel) + np.asarray(output.bias)
 
-    logits = tfm.classify(classifier, config, TOKENS, TOKENS > 0)
+    logits = classify(classifier, config, TOKENS, TOKENS > 0)
     np.testing.assert_allclose(
         logits, expected(classifier.pooler, classifier.norm, classifier.output, text), rtol=1e-4, atol=1e-4
     )
     tagger = dataclasses.replace(tagger, encoder=classifier.encoder)
-    logits = tfm.classify_tokens(tagger, config, TOKENS, TOKENS > 0)
+    logits = classify_tokens(tagger, config, TOKENS, TOKENS > 0)
     np.testing.assert_allclose(logits, expected(tagger.dense, tagger.norm, tagger.output, hidden), rtol=1e-4, atol=1e-4)
 
 
@@ -74,23 +82,23 @@ def test_masked_lm_predicts_the_places_asked_for(fill):
     """Logits at `where` are those of all positions, gathered."""
     model = fill(tfm.masked_lm_specs(CONFIG))
     everywhere = jnp.broadcast_to(jnp.arange(5)[None], (2, 5))
-    full = np.asarray(tfm.masked_lm(model, CONFIG, TOKENS, everywhere, tfm.causal()))
-    some = tfm.masked_lm(model, CONFIG, TOKENS, WHERE, tfm.causal())
+    full = np.asarray(masked_lm(model, CONFIG, TOKENS, everywhere, tfm.causal()))
+    some = masked_lm(model, CONFIG, TOKENS, WHERE, tfm.causal())
     assert some.dtype == jnp.float32
     for b in range(2):
         np.testing.assert_allclose(some[b], full[b, np.asarray(WHERE[b])], rtol=1e-5, atol=1e-5)
-    hidden = tfm.encoder(model.encoder, CONFIG, TOKENS, tfm.causal())
+    hidden = encoder(model.encoder, CONFIG, TOKENS, tfm.causal())
     np.testing.assert_allclose(
-        full, tfm.mlm_logits(model.head, CONFIG, hidden, model.encoder.embed.tokens), rtol=1e-5, atol=1e-5
+        full, mlm_logits(model.head, CONFIG, hidden, model.encoder.embed.tokens), rtol=1e-5, atol=1e-5
     )
 
 
 def test_masked_lm_hands_on_positions_and_key(fill):
     config = dataclasses.replace(CONFIG, dropout=0.5)
     model = fill(tfm.masked_lm_specs(config))
-    plain = tfm.masked_lm(model, config, TOKENS, WHERE)
-    assert not np.allclose(plain, tfm.masked_lm(model, config, TOKENS, WHERE, positions=jnp.full((2, 5), 3)))
-    assert not np.allclose(plain, tfm.masked_lm(model, config, TOKENS, WHERE, key=jax.random.key(0)))
+    plain = masked_lm(model, config, TOKENS, WHERE)
+    assert not np.allclose(plain, masked_lm(model, config, TOKENS, WHERE, positions=jnp.full((2, 5), 3)))
+    assert not np.allclose(plain, masked_lm(model, config, TOKENS, WHERE, key=jax.random.key(0)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -100,7 +108,7 @@ def test_rows_that_pad_the_vocabulary_are_never_chosen(fill, dtype):
     model = fill(tfm.masked_lm_specs(config))
     table = model.encoder.embed.tokens.at[60:].set(100.0)
     head = dataclasses.replace(model.head, bias=jnp.full(64, -1e5).at[60:].set(1e5))
-    logits = tfm.mlm_logits(head, config, jnp.asarray(states(2, 3, 8), dtype), table)
+    logits = mlm_logits(head, config, jnp.asarray(states(2, 3, 8), dtype), table)
     assert logits.dtype == jnp.float32
     assert (np.asarray(logits).argmax(-1) < 60).all()
     probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
@@ -142,7 +150,7 @@ def test_a_head_that_knows_nothing_costs_the_logarithm_of_the_vocabulary():
     """The padded rows do not count."""
     config = CONFIG
     zeros = jax.tree.map(lambda spec: jnp.zeros(spec.shape), tfm.masked_lm_specs(config))
-    loss = tfm.cross_entropy(tfm.masked_lm(zeros, config, TOKENS, WHERE), WHERE)
+    loss = tfm.cross_entropy(masked_lm(zeros, config, TOKENS, WHERE), WHERE)
     np.testing.assert_allclose(loss, math.log(60), rtol=1e-6)
 
 
@@ -152,16 +160,15 @@ def test_tags_are_an_output_for_each_token(fill):
     for dense in (False, True):
         model = fill(tfm.tagger_specs(config, dense))
         tokens, valid = jnp.array([[5, 7, 9, 0]]), jnp.array([[True, True, True, False]])
-        hidden = np.asarray(tfm.encoder(model.encoder, config, tokens, tfm.padding(valid)))
+        hidden = np.asarray(encoder(model.encoder, config, tokens, tfm.padding(valid)))
         if dense:
-            hidden = np.asarray(
-                jax.nn.gelu(hidden @ model.dense.kernel + model.dense.bias[None, None], approximate=False)
-            )
+            inner = hidden @ np.asarray(model.dense.kernel) + np.asarray(model.dense.bias)
+            hidden = inner * 0.5 * (1 + np.vectorize(math.erf)(inner / math.sqrt(2)))
         expected = hidden @ np.asarray(model.output.kernel) + np.asarray(model.output.bias)
-        logits = tfm.classify_tokens(model, config, tokens, valid)
+        logits = classify_tokens(model, config, tokens, valid)
         assert (logits.shape, logits.dtype) == ((1, 4, 3), jnp.float32)
         np.testing.assert_allclose(logits[:, :3], expected[:, :3], rtol=1e-4, atol=1e-4)
-        alone = tfm.classify_tokens(model, config, tokens[:, :3])
+        alone = classify_tokens(model, config, tokens[:, :3])
         np.testing.assert_allclose(logits[:, :3], alone, rtol=1e-4, atol=1e-4)
 
 
@@ -170,13 +177,14 @@ def test_embeddings_may_be_narrower_than_layers(fill):
     model = fill(tfm.masked_lm_specs(config))
     assert model.encoder.embed.tokens.shape == (config.padded_vocab, 6)
     tokens = jnp.array([[5, 7]])
-    tables = model.encoder.embed
-    x = tables.tokens[tokens] + tables.positions[:2][None] + tables.types[0][None, None]
-    x = tfm.layer_norm(tables.norm, x, config.norm_eps)
-    x = x @ tables.projection.kernel + tables.projection.bias[None, None]
-    np.testing.assert_allclose(tfm.embed(tables, config, tokens), x, rtol=1e-4, atol=1e-4)
-    hidden = tfm.encoder(model.encoder, config, tokens)
-    assert tfm.mlm_logits(model.head, config, hidden, tables.tokens).shape == (1, 2, config.padded_vocab)
+    tables = jax.tree.map(np.asarray, model.encoder.embed)
+    x = tables.tokens[tokens] + tables.positions[:2] + tables.types[0]
+    x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * tables.norm.scale + tables.norm.bias
+    x = x @ tables.projection.kernel + tables.projection.bias
+    embedded = jax.jit(tfm.embed, static_argnums=1)(model.encoder.embed, config, tokens)
+    np.testing.assert_allclose(embedded, x, rtol=1e-4, atol=1e-4)
+    hidden = encoder(model.encoder, config, tokens)
+    assert mlm_logits(model.head, config, hidden, model.encoder.embed.tokens).shape == (1, 2, config.padded_vocab)
 
 
 def test_visual_tokens_of_patches(fill):
@@ -187,13 +195,13 @@ def test_visual_tokens_of_patches(fill):
     assert model.encoder.norm is None
     pixels = jnp.asarray(states(2, 4, 4, 3))
     masked = jnp.array([[True, False, False, True], [False] * 4])
-    logits = tfm.masked_image(model, config, pixels, masked)
-    hidden = np.asarray(tfm.encoder(model.encoder, config, tfm.MaskedPixels(pixels, masked)), np.float64)[:, 1:]
+    logits = masked_image(model, config, pixels, masked)
+    hidden = np.asarray(encoder(model.encoder, config, tfm.MaskedPixels(pixels, masked)), np.float64)[:, 1:]
     normed = (hidden - hidden.mean(-1, keepdims=True)) / hidden.std(-1, keepdims=True)
     normed = normed * np.asarray(model.norm.scale) + np.asarray(model.norm.bias)
     expected = normed @ np.asarray(model.output.kernel) + np.asarray(model.output.bias)
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
     assert (logits.shape, logits.dtype) == ((2, 4, 60), jnp.float32)
-    slopes = jax.grad(lambda pixels: tfm.masked_image(model, config, pixels, masked)[..., 0].sum())(pixels)
+    slopes = jax.jit(jax.grad(lambda pixels: masked_image(model, config, pixels, masked)[..., 0].sum()))(pixels)
     by_patch = np.abs(slopes).reshape(2, 2, 2, 2, 2, 3).sum((2, 4, 5)).reshape(2, 4)
     assert (by_patch > 0).tolist() == (~masked).tolist()

@@ -7,8 +7,6 @@ import pytest
 from train.text.default_tokens import BY_NAME
 from train.text.special import CONFIGURED
 
-transformers = pytest.importorskip("transformers")
-
 CLASSES = {
     "bert": "Bert", "electra": "Electra", "convbert": "ConvBert", "roformer": "RoFormer", "roberta": "Roberta",
     "bart": "Bart", "xlmroberta": "XLMRoberta", "camembert": "Camembert", "mbart": "MBart", "nllb": "Nllb",
@@ -21,6 +19,7 @@ CLASSES = {
 @pytest.mark.parity
 @pytest.mark.parametrize("name", CLASSES)
 def test_defaults_are_those_of_the_class(name):
+    transformers = pytest.importorskip("transformers")
     parameters = inspect.signature(getattr(transformers, f"{CLASSES[name]}Tokenizer").__init__).parameters
     fields = [f"{role}_token" for role in CONFIGURED if f"{role}_token" in parameters]
     tokens = {field: parameters[field].default for field in fields}

@@ -23,6 +23,10 @@ from train import UserError
 from train.runs import manifest
 from train.runs.state import State
 
+# In bytes. To cut a part out of an array is a program of its own for each shape and device: the first checkpoint of a
+# small model waited for hundreds of them.
+SMALLEST_PART = 2**20
+
 # What Orbax and TensorStore say of an error of the operating system, and of a full disk where they lose its number.
 _OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 _DISK_FULL = ("No space left on device", "Disk quota exceeded", "RESOURCE_EXHAUSTED: ENOSPC")
@@ -49,8 +53,7 @@ class Checkpoints:
             cleanup_tmp_directories=True,
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._write_manifest),
         )
-        arrays = ocp.StandardCheckpointHandler
-        handlers = {"params": arrays(), "opt": arrays(), "note": ocp.JsonCheckpointHandler()}
+        handlers = {"params": _array_handler(), "opt": _array_handler(), "note": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
 
     @property
@@ -70,8 +73,8 @@ class Checkpoints:
     def save(self, step: int, state: State, note: Mapping[str, object], metric: float | None):
         """Starts to write the state and a note of plain values; returns before they are on disk."""
         items = ocp.args.Composite(
-            params=ocp.args.StandardSave(by_name(state.eval_params)),
-            opt=ocp.args.StandardSave(training_only(state)),
+            params=ocp.args.PyTreeSave(by_name(state.eval_params)),
+            opt=ocp.args.PyTreeSave(training_only(state)),
             note=ocp.args.JsonSave(dict(note)),
         )
         with disk_errors(self.folder):
@@ -88,6 +91,13 @@ class Checkpoints:
         """Called by Orbax, in one process, when all files of a checkpoint are written and its folder has no name."""
         (unfinished,) = self.folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
         manifest.write(unfinished, self._saving)
+
+
+def _array_handler() -> ocp.PyTreeCheckpointHandler:
+    """Writes arrays; those that every device holds in parts of at least `SMALLEST_PART`, one part a device."""
+    arrays = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=SMALLEST_PART)
+    registry = ocp.type_handlers.create_type_handler_registry((jax.Array, arrays))
+    return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Speculative decoding: the text of greedy decoding, and samples of the model's distribution."""
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 
@@ -31,20 +32,24 @@ def model_of(config, seed=5):
     return random_params(tfm.causal_lm_specs(config), seed)
 
 
-MODEL = model_of(CONFIG)
+@functools.cache
+def model():
+    return model_of(CONFIG)
+
+
 DRAFTS = {
-    "ngram": tfm.NGram(),
-    "another model": tfm.DraftModel(model_of(SMALL, 1), SMALL),
-    "the model itself": tfm.DraftModel(MODEL, CONFIG),
+    "ngram": tfm.NGram,
+    "another model": lambda: tfm.DraftModel(model_of(SMALL, 1), SMALL),
+    "the model itself": lambda: tfm.DraftModel(model(), CONFIG),
 }
 
 
 @pytest.mark.parametrize("name", ["ngram", "another model", pytest.param("the model itself", marks=pytest.mark.slow)])
 def test_greedy_texts_are_the_same(name):
-    text = tfm.Speculation(MODEL, CONFIG, PROMPTS, 24, DRAFTS[name], stop=[9])
+    text = tfm.Speculation(model(), CONFIG, PROMPTS, 24, DRAFTS[name](), stop=[9])
     while not text.done:
         text.advance(7)
-    expected = tfm.generate(MODEL, CONFIG, PROMPTS, 24, stop=[9])
+    expected = tfm.generate(model(), CONFIG, PROMPTS, 24, stop=[9])
     assert text.tokens == expected.tokens
     for actual, logprobs in zip(text.logprobs, expected.logprobs, strict=True):
         np.testing.assert_allclose(actual, logprobs, rtol=1e-4, atol=1e-4)
@@ -56,9 +61,9 @@ def test_greedy_texts_are_the_same(name):
 def test_a_repetition_penalty_counts_proposals_too():
     strategy = tfm.Greedy(repetition_penalty=1.7)
     for draft in DRAFTS.values():
-        text = tfm.Speculation(MODEL, CONFIG, PROMPTS, 20, draft, strategy)
+        text = tfm.Speculation(model(), CONFIG, PROMPTS, 20, draft(), strategy)
         text.advance(20)
-        assert text.tokens == tfm.generate(MODEL, CONFIG, PROMPTS, 20, strategy).tokens
+        assert text.tokens == tfm.generate(model(), CONFIG, PROMPTS, 20, strategy).tokens
 
 
 def test_an_ngram_is_the_last_place_with_most_equal_tokens():
@@ -97,13 +102,13 @@ def test_samples_have_the_distribution_of_the_model(name):
     """Of all texts of three tokens, against the product of the model's probabilities; chi-square."""
     prompt, count = [1, 2, 3, 1, 2], 1500
     strategy = tfm.Sample(temperature=0.7, top_k=3, seed=jnp.arange(count))
-    text = tfm.Speculation(MODEL, CONFIG, [prompt] * count, 3, DRAFTS[name], strategy)
+    text = tfm.Speculation(model(), CONFIG, [prompt] * count, 3, DRAFTS[name](), strategy)
     text.advance(3)
     texts = {(): 1.0}
     for _ in range(3):
         longer = {}
         for tokens, probability in texts.items():
-            logits = tfm.causal_lm(MODEL, CONFIG, jnp.asarray([[*prompt, *tokens]]))[:, -1, : CONFIG.vocab]
+            logits = tfm.causal_lm(model(), CONFIG, jnp.asarray([[*prompt, *tokens]]))[:, -1, : CONFIG.vocab]
             scores = np.asarray(logits, np.float64)[0] / 0.7
             best = np.argsort(-scores)[:3]
             shares = np.exp(scores[best] - scores[best].max())
@@ -120,9 +125,9 @@ def test_samples_have_the_distribution_of_the_model(name):
 
 def test_what_cannot_be_drafted_is_refused():
     with pytest.raises(ValueError, match="looks 4 tokens ahead"):
-        tfm.Speculation(MODEL, CONFIG, [[1]], 45, tfm.NGram())
+        tfm.Speculation(model(), CONFIG, [[1]], 45, tfm.NGram())
     with pytest.raises(ValueError, match="share a tokenizer"):
-        tfm.Speculation(MODEL, CONFIG, [[1]], 4, tfm.DraftModel(MODEL, dataclasses.replace(CONFIG, vocab=12)))
+        tfm.Speculation(model(), CONFIG, [[1]], 4, tfm.DraftModel(model(), dataclasses.replace(CONFIG, vocab=12)))
     linear = tfm.override(CONFIG, {"mixer": "linear"})
     with pytest.raises(ValueError, match="forget the tokens"):
         tfm.Speculation(model_of(linear), linear, [[1]], 4, tfm.NGram()).advance(1)
@@ -140,14 +145,14 @@ def test_meshes_as_one_device(name):
     """The mesh divides the padded vocabulary, and not its 11 tokens; a draft model is on the mesh or on one device."""
     options = MESHES[name]
     mesh = tfm.make_mesh(**options, devices=jax.devices()[: math.prod(options.values())])
-    model = jax.device_put(MODEL, tfm.shardings(tfm.causal_lm_specs(CONFIG), mesh))
-    small = DRAFTS["another model"]
+    sharded = jax.device_put(model(), tfm.shardings(tfm.causal_lm_specs(CONFIG), mesh))
+    small = DRAFTS["another model"]()
     on_mesh = jax.device_put(small.model, tfm.shardings(tfm.causal_lm_specs(SMALL), mesh))
     drafts = tfm.NGram(), small, dataclasses.replace(small, model=on_mesh)
     for strategy in (tfm.Greedy(repetition_penalty=1.2), tfm.Sample(temperature=1.3, top_p=0.9, seed=3)):
         for draft in drafts:
             texts = []
-            for writer, proposer in ((MODEL, tfm.NGram() if draft is drafts[0] else small), (model, draft)):
+            for writer, proposer in ((model(), tfm.NGram() if draft is drafts[0] else small), (sharded, draft)):
                 texts.append(tfm.Speculation(writer, CONFIG, PROMPTS, 12, proposer, strategy, stop=[9]))
                 texts[-1].advance(12)
             assert texts[0].tokens == texts[1].tokens

@@ -1,6 +1,7 @@
 """Multiple choice: scores, forms of files, batches, the loss, and whole runs on a small file."""
 
 import dataclasses
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -152,7 +153,7 @@ def test_loss(fill, strict, smoothing, focal):
     options = {"smoothing": np.full(4, smoothing, np.float32), "focal": np.full(4, focal, np.float32)}
     by_token, rows = in_rows(tokens, valid, types)
     batch = by_token | rows | {"labels": labels, "weights": weights}
-    logits = np.asarray(tfm.score_choices(params, MODEL, tokens, valid, types), np.float64)
+    logits = np.float64(jax.jit(tfm.score_choices, static_argnums=1)(params, MODEL, tokens, valid, types))
     expected, right = 0.0, 0
     for b in range(3):
         present = [n for n in range(3) if valid[b, n].any()]
@@ -163,10 +164,16 @@ def test_loss(fill, strict, smoothing, focal):
         expected += loss * (1 - np.exp(logprobs[labels[b]])) ** focal
         right += max(present, key=logprobs.get) == labels[b]
     set_options = {name: field for name, field in options.items() if field[0]}
-    sums = CHOICE.loss(params, MODEL, batch | set_options, None)
+
+    @jax.jit
+    @functools.partial(jax.grad, has_aux=True)
+    def gradient_of(params):
+        sums = CHOICE.loss(params, MODEL, batch | set_options, None)
+        return sums["loss"], sums
+
+    gradient, sums = gradient_of(params)
     np.testing.assert_allclose(sums["loss"], expected, rtol=1e-3)
     assert (float(sums["weight"]), float(sums["right"])) == (3.0, right)
-    gradient = jax.grad(lambda params: CHOICE.loss(params, MODEL, batch | set_options, None)["loss"])(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 

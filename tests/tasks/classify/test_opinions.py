@@ -1,5 +1,6 @@
 """Opinions: well-formed, balanced, split, and labelled as a reader of negation and contrast would label them."""
 
+import functools
 import os
 import re
 import subprocess
@@ -12,8 +13,6 @@ import pytest
 from train.files import cache
 from train.tasks.classify import opinions
 
-TRAIN, VALID = opinions.generate()
-ROWS = TRAIN + VALID
 TOPICS = [
     [line.split(": ")[1] for line in topic.splitlines()[1:-1]] for topic in opinions._TOPICS.strip().split("\n\n")
 ]
@@ -22,15 +21,39 @@ PRAISE, BLAME = (
 )
 
 
+@functools.cache
+def generated():
+    return opinions.generate()
+
+
+def train_rows():
+    return generated()[0]
+
+
+def valid_rows():
+    return generated()[1]
+
+
+def all_rows():
+    return train_rows() + valid_rows()
+
+
 def words(text):
     return re.findall(r"\w+", text.lower())
 
 
 def test_rows():
-    assert (len(TRAIN), len(VALID)) == (6000, 1000)
-    assert all(set(row) == {"text", "label", "group"} for row in ROWS)
-    assert len({row["text"].lower() for row in ROWS}) == len(ROWS), "different within and between the two sides"
-    for rows in (TRAIN, VALID, TRAIN[:100], [row for row in VALID if row["group"] == "unseen"]):
+    assert (len(train_rows()), len(valid_rows())) == (6000, 1000)
+    assert all(set(row) == {"text", "label", "group"} for row in all_rows())
+    assert len({row["text"].lower() for row in all_rows()}) == len(all_rows()), (
+        "different within and between the two sides"
+    )
+    for rows in (
+        train_rows(),
+        valid_rows(),
+        train_rows()[:100],
+        [row for row in valid_rows() if row["group"] == "unseen"],
+    ):
         counts = Counter(row["label"] for row in rows)
         assert set(counts) == set(opinions.LABELS)
         assert max(counts.values()) - min(counts.values()) <= 1
@@ -39,9 +62,9 @@ def test_rows():
 def test_starred_words_are_only_in_the_unseen_group():
     starred = {word.removeprefix("*") for word in PRAISE | BLAME if word.startswith("*")}
     assert not starred & (PRAISE | BLAME), "starred wherever they stand"
-    assert {row["group"] for row in TRAIN} == {"seen"}
-    assert sum(row["group"] == "unseen" for row in VALID) == 250
-    for row in ROWS:
+    assert {row["group"] for row in train_rows()} == {"seen"}
+    assert sum(row["group"] == "unseen" for row in valid_rows()) == 250
+    for row in all_rows():
         assert (row["group"] == "unseen") == bool(starred & set(words(row["text"]))), row
     assert starred <= {word for row in opinions.generate(0, 0, 4000)[1] for word in words(row["text"])}, (
         "each of them is asked for"
@@ -59,12 +82,12 @@ def test_same_rows_in_every_process():
     )
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True)
-    assert result.stdout.strip() == cache.digest(map(str, TRAIN), map(str, VALID))
+    assert result.stdout.strip() == cache.digest(map(str, train_rows()), map(str, valid_rows()))
 
 
 def test_seed_and_sizes():
-    assert opinions.generate(0, 60) == (TRAIN[:60], VALID)
-    assert opinions.generate(1, 60, 20)[1] != VALID[:20]
+    assert opinions.generate(0, 60) == (train_rows()[:60], valid_rows())
+    assert opinions.generate(1, 60, 20)[1] != valid_rows()[:20]
     assert opinions.generate(0, 0, 0) == ([], [])
 
 
@@ -89,7 +112,7 @@ def test_every_template_is_used(monkeypatch):
 
 
 def test_english():
-    for text in (row["text"] for row in ROWS):
+    for text in (row["text"] for row in all_rows()):
         assert re.fullmatch(r"[A-Z][A-Za-z ,;]+\.", text), text
         assert not re.search(r"  | [,;.]|[,;]\S|\b(\w+) \1\b", text), text
         assert 5 <= len(text.split()) <= 25, text
@@ -113,7 +136,7 @@ def test_parts_stay_with_their_things():
     assert len(homes) > 15
     everything = "|".join(sorted(set().union(*homes.values()), key=len, reverse=True))
     for part, nouns in homes.items():
-        texts = [row["text"].lower() for row in ROWS if f"the {part}" in row["text"].lower()]
+        texts = [row["text"].lower() for row in all_rows() if f"the {part}" in row["text"].lower()]
         mentioned = [noun for text in texts for noun in re.findall(rf"\b(?:{everything})\b", text)]
         assert len(mentioned) > 50
         assert set(mentioned) <= nouns, part
@@ -184,12 +207,14 @@ def test_reader(text, label):
 
 
 def test_labels_are_those_of_the_reader():
-    assert [row for row in ROWS if reader(row["text"]) != row["label"]] == []
+    assert [row for row in all_rows() if reader(row["text"]) != row["label"]] == []
 
 
 def test_single_words_do_not_settle_the_label():
     """Naive Bayes on words: 0.75 of the seen group, 0.66 of the unseen; praise or blame is a coin toss there."""
-    vocabulary = {word: n for n, word in enumerate(sorted({word for row in TRAIN for word in words(row["text"])}))}
+    vocabulary = {
+        word: n for n, word in enumerate(sorted({word for row in train_rows() for word in words(row["text"])}))
+    }
 
     def counts(rows):
         features = np.zeros((len(rows), len(vocabulary)))
@@ -197,7 +222,7 @@ def test_single_words_do_not_settle_the_label():
             features[n, [vocabulary[word] for word in words(row["text"]) if word in vocabulary]] = 1
         return features, np.array([opinions.LABELS.index(row["label"]) for row in rows])
 
-    x, y = counts(TRAIN)
+    x, y = counts(train_rows())
     totals = np.stack([x[y == label].sum(0) + 1 for label in range(3)])
     scores = np.log(totals / totals.sum(1, keepdims=True))
 
@@ -205,7 +230,7 @@ def test_single_words_do_not_settle_the_label():
         x, y = counts(rows)
         return float(np.mean((x @ scores.T).argmax(1) == y))
 
-    seen, unseen = ([row for row in VALID if row["group"] == group] for group in ("seen", "unseen"))
+    seen, unseen = ([row for row in valid_rows() if row["group"] == group] for group in ("seen", "unseen"))
     assert 0.65 < accuracy(seen) < 0.85
     assert 0.55 < accuracy(unseen) < 0.75
     assert accuracy([row for row in unseen if row["label"] != "neutral"]) < 0.62

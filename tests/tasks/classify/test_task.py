@@ -1,5 +1,6 @@
 """Classification: the loss, whole runs on small tables, and predictions."""
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,6 +80,8 @@ def trained(home):
 
 # The loss
 
+classify, encoder = (jax.jit(function, static_argnums=1) for function in (tfm.classify, tfm.encoder))
+
 
 def batch(labels):
     rng = np.random.default_rng(0)
@@ -97,19 +100,15 @@ def batch(labels):
 @pytest.mark.parametrize("pool", ["first", "mean"])
 def test_logits(fill, strict, pool):
     """Pooled, tanh, linear, against numpy; padding does not matter."""
-    import dataclasses
-
     model = dataclasses.replace(MODEL, head=tfm.Head(pool=pool))
     params = fill(tfm.classifier_specs(model))
     fields = batch(np.int32([0, 1, 2]))
     valid = fields["segments"] > 0
-    logits = tfm.classify(params, model, fields["tokens"], valid, fields["types"])
+    logits = classify(params, model, fields["tokens"], valid, fields["types"])
     for b in range(3):
         size = valid[b].sum()
         hidden = np.asarray(
-            tfm.encoder(
-                params.encoder, model, fields["tokens"][b : b + 1, :size], types=fields["types"][b : b + 1, :size]
-            )
+            encoder(params.encoder, model, fields["tokens"][b : b + 1, :size], types=fields["types"][b : b + 1, :size])
         )
         text = hidden[0, 0] if pool == "first" else hidden[0].mean(0)
         inner = np.tanh(text @ np.asarray(params.pooler.kernel) + np.asarray(params.pooler.bias))
@@ -128,8 +127,8 @@ def test_losses(fill, strict, kind):
     }[kind]
     params = jax.tree.map(lambda x: 0.3 * x, fill(tfm.classifier_specs(MODEL)))
     fields = batch(labels)
-    sums = CLASSIFY.loss(params, MODEL, fields, None)
-    logits = np.float64(tfm.classify(params, MODEL, fields["tokens"], fields["segments"] > 0, fields["types"]))[:2]
+    sums = jax.jit(CLASSIFY.loss, static_argnums=1)(params, MODEL, fields, None)
+    logits = np.float64(classify(params, MODEL, fields["tokens"], fields["segments"] > 0, fields["types"]))[:2]
     if kind == "single":
         losses = [np.log(np.exp(row).sum()) - row[label] for row, label in zip(logits, labels, strict=False)]
         right = sum(row.argmax() == label for row, label in zip(logits, labels, strict=False))
