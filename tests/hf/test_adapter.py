@@ -173,3 +173,37 @@ def test_saved_tables_are_padded(tmp_path):
         assert table.shape == (config.padded_vocab, 8)
         np.testing.assert_array_equal(table[:11], values[name])
         assert not np.asarray(table[11:]).any()
+
+
+def saved_adapter(folder, values, **fields):
+    """An adapter folder with these tensors."""
+    folder.mkdir()
+    entries = [(f"base_model.model.{name}", array.dtype, array.shape, array.copy) for name, array in values.items()]
+    tensors.write(folder / "adapter_model.safetensors", entries)
+    options = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "task_type": "CAUSAL_LM", **fields}
+    (folder / "adapter_config.json").write_text(json.dumps(options))
+    return read_adapter(folder)
+
+
+def test_both_tables_of_a_tied_base_must_be_equal(tmp_path):
+    tied = LLAMA | {"tie_word_embeddings": True}
+    folder, arrays = save(tmp_path / "base", tied)
+    config, params = tfm.from_hf(folder)
+    query = "model.layers.0.self_attn.q_proj"
+    values = {
+        f"{query}.lora_A.weight": np.ones((2, 8), np.float32),
+        f"{query}.lora_B.weight": np.ones((8, 2), np.float32),
+        "model.embed_tokens.weight": arrays["model.embed_tokens.weight"] + 1,
+        "lm_head.weight": arrays["model.embed_tokens.weight"] + 1,
+    }
+
+    def load(adapter):
+        return with_updates(config, params, specs_of(params, config), targets_of(adapter, config), adapter)
+
+    loaded = load(saved_adapter(tmp_path / "equal", values))
+    np.testing.assert_array_equal(loaded.decoder.embed.tokens[:11], values["lm_head.weight"])
+    values["lm_head.weight"] = values["lm_head.weight"] + 1
+    with pytest.raises(ValueError, match=r"model.embed_tokens.weight and lm_head.weight with different values, which"):
+        load(saved_adapter(tmp_path / "differ", values))
+    with pytest.raises(ValueError, match="lora_bias=True"):
+        saved_adapter(tmp_path / "biased", values, lora_bias=True)

@@ -102,3 +102,11 @@ def test_ngrams_of_the_text_and_of_the_source(tmp_path):
     assert {*range(10)} - allowed(tmp_path, [3, 4, 8], [3], no_repeat_ngram_size=2).keys() == {4}
     file = {"encoder_no_repeat_ngram_size": 2}
     assert {*range(10)} - allowed(tmp_path, [9], [5], source=[5, 6, 7, 5, 8], **file).keys() == {6, 8}
+
+
+def test_tokens_beyond_the_vocabulary(tmp_path):
+    """One that would stop a text never comes; one that must come is refused."""
+    assert generation(tmp_path, eos_token_id=[7, 99]).within(50).stop == [7]
+    assert generation(tmp_path, eos_token_id=[7, 9]).within(50).stop == [7, 9]
+    with pytest.raises(ValueError, match=r"generation_config.json has forced_bos_token_id=50, and the model has 50"):
+        generation(tmp_path, forced_bos_token_id=50).within(50)

@@ -46,6 +46,7 @@ PLAIN: Mapping[str, tuple[Json, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
     "use_dora": (False, None),
+    "lora_bias": (False, None),
     "rank_pattern": ({}, None),
     "alpha_pattern": ({}, None),
     "layers_to_transform": (None, []),
@@ -53,7 +54,6 @@ PLAIN: Mapping[str, tuple[Json, ...]] = {
     "trainable_token_indices": (None,),
     "target_parameters": (None, []),
 }
-
 
 # The tensors of a module that hold `LowRank.down`.
 _DOWN = re.compile(r"(.+)\.(?:lora_A\.weight|lora_embedding_A)")
@@ -139,7 +139,7 @@ def load_adapter(adapter: Adapter, config: Config, params: PyTree) -> PyTree:
     # Heads of tags and of spans may have the same shapes.
     kinds = {kind for kind in ("tag", "span") if TASK_TYPES[kind] == adapter.fields.get("task_type")}
     names = [name for name, head in family.heads.items() if head.kind in kinds]
-    like = {"model_type": family.name} | ({"architectures": names} if names else {})
+    like = {"model_type": family.name, **({"architectures": names} if names else {})}
     _, architecture, *_ = match_family(config, low_rank_base(params), like)
     table = _leaves(family, family.heads[architecture], config)
     used: set[str] = set()
@@ -151,13 +151,18 @@ def load_adapter(adapter: Adapter, config: Config, params: PyTree) -> PyTree:
         if not set(leaf.names) <= set(adapter.tensors):
             return node
         used.update(leaf.names)
-        array = jnp.asarray(_stack(leaf, [leaf.view(_checked(adapter, name, leaf.shape)) for name in leaf.names]))
-        return _padded(array, node.shape)
+        rows = [leaf.view(_checked(adapter, name, leaf.shape)) for name in leaf.names]
+        return _padded(jnp.asarray(_stack(leaf, rows)), node.shape)
 
     params = jax.tree_util.tree_map_with_path(load, params, is_leaf=lambda node: isinstance(node, LowRank))
-    unused = sorted(set(adapter.tensors) - used)
-    if unused:
-        raise ValueError(f"{adapter.path} has {unused[0]}, which this model lacks; is it an adapter of another base?")
+    unused = adapter.tensors.keys() - used
+    copies = {copy: name for name, twins in family.copies.items() for copy in twins if name in used}
+    for copy in copies.keys() & unused:
+        if not np.array_equal(adapter.tensors[copy], adapter.tensors[copies[copy]]):
+            both = f"{copies[copy]} and {copy} with different values"
+            raise ValueError(f"{adapter.path} has {both}, which the base ties; take a base that does not tie them")
+    if unused := unused - copies.keys():
+        raise ValueError(f"{adapter.path} has {min(unused)}, which this model lacks; is it an adapter of another base?")
     return params
 
 
@@ -166,6 +171,9 @@ def _read_update(adapter: Adapter, leaf: Leaf, node: LowRank, used: set[str]) ->
     rank = node.down.shape[-1]
     lora_a, lora_b = down_leaf(leaf, rank), up_leaf(leaf, rank)
     names = [update_names(leaf, name) for name in leaf.names]
+    absent = [name for name, (down, _) in zip(leaf.names, names, strict=True) if down not in adapter.tensors]
+    if 0 < len(absent) < len(names):
+        raise ValueError(f"{adapter.path} updates {module_of(absent[0])} not, as it does in other layers; all must be")
     used.update(name for pair in names for name in pair)
     downs = [lora_a.view(_checked(adapter, name, lora_a.shape)) for name, _ in names]
     ups = [lora_b.view(_checked(adapter, name, lora_b.shape)) * leaf.tensor.factor for _, name in names]

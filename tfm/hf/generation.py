@@ -123,6 +123,18 @@ class FolderGeneration:
         """When a beam ends, as `Beam` has it."""
         return EARLY_STOPPING[self.values.get("early_stopping", False)]
 
+    def within(self, vocab: int) -> "FolderGeneration":
+        """The same for a model of `vocab` tokens: a stop token that it lacks never comes. Raises ValueError for another
+        one that must come first or last."""
+        for name in ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"):
+            for token in _list(self.values.get(name)):
+                if token >= vocab:
+                    raise ValueError(f"{self.source} has {name}={token}, and the model has {vocab} tokens; correct it")
+        if all(token < vocab for token in self.stop):
+            return self
+        stop = [token for token in self.stop if token < vocab]
+        return dataclasses.replace(self, values={**self.values, "eos_token_id": stop})
+
     def check(self, strategy: str):
         """Raises ValueError for a field with an effect on such texts that is absent here."""
         refused = {**REFUSED, **(REFUSED_DRAWS if strategy == "sample" else {})}
@@ -210,6 +222,8 @@ def read_generation(folder: Path, fields: Fields) -> FolderGeneration:
     for name, hint in READ.items():
         if name in values:
             check_type(f"{source}: {name}", values[name], hint)
+    if "" in (values.get("stop_strings"), *_list(values.get("stop_strings"))):
+        raise ValueError(f"{source}: stop_strings has an empty text, which stands everywhere; remove it")
     return FolderGeneration(values, source, unknown)
 
 

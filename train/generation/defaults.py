@@ -97,6 +97,7 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
     if generation is None:
         return Choice(options, strategy or usual, [document_marks(folder.processor).last], None, vocab, early)
     with user_errors():
+        generation = generation.within(folder.config.model.vocab)
         named = strategy or generation.strategy
         chosen = named or "greedy"
         generation.check(chosen)

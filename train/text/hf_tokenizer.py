@@ -11,13 +11,24 @@ from train import UserError
 from train.files.strict_json import json_text
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.text import hf_roles, languages, tokenize, tokenizer_classes, tokenizer_files, tokenizer_kinds
+from train.text import (
+    hf_roles,
+    languages,
+    tokenize,
+    tokenizer_classes,
+    tokenizer_files,
+    tokenizer_kinds,
+    vocabulary_files,
+)
 from train.text.special import AnyTokenizer, ConfiguredTokenizer, role_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
 
+
+# A character that no tokenizer knows.
+_UNKNOWN = "\U000132f9"
 
 # The tokenizer of translations, beside tokenizer.json; transformers does not read it.
 TARGET = "target_tokenizer.json"
@@ -85,8 +96,16 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
         strips = step.lowercase if step.strip_accents is None else step.strip_accents
         prepared = {"do_lower_case": step.lowercase, "strip_accents": strips}
         prepared["tokenize_chinese_chars"] = step.handle_chinese_chars
-    if isinstance(step := tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
-        prepared["add_prefix_space"] = step.add_prefix_space
+    cuts = tokenizer.pre_tokenizer
+    for step in cuts if isinstance(cuts, pre_tokenizers.Sequence) else [cuts]:
+        if isinstance(step, pre_tokenizers.ByteLevel):
+            prepared["add_prefix_space"] = step.add_prefix_space
+        if isinstance(step, pre_tokenizers.Metaspace):
+            prepared["add_prefix_space"] = step.prepend_scheme != "never"
+    rules, cases = tokenizer_classes.CLASSES.get(files.class_name), tokenizer.normalizer
+    if rules and cases and rules.build in (vocabulary_files.albert, vocabulary_files.deberta_v2):
+        prepared |= {"do_lower_case": "a" in cases.normalize_str("A")}
+        prepared |= {"keep_accents": cases.normalize_str("\u00e9") != "e"} if "keep_accents" in files.options else {}
     for name, value in prepared.items():
         if files.optional(name) not in (None, value):
             stated, actual = json_text(not value), json_text(value)
@@ -94,9 +113,26 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
                 f"{name} is {stated} in tokenizer_config.json and {actual} in tokenizer.json; make them equal"
             )
 
+    _check_unknown(tokenizer, files)
     if difference := tokenizer_classes.contradiction(tokenizer, files):
         warnings.warn(
             f"{files.folder}: tokenizer_class={files.class_name} {difference}; tokenizer.json is followed", stacklevel=2
+        )
+
+
+def _check_unknown(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
+    """Raises ValueError where tokenizer.json has no token for unknown characters, or another than the unk_token."""
+    try:
+        ids = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
+    except Exception as error:  # the library raises that bare
+        raise ValueError(f"tokenizer.json has no token for what it does not know: {error}; name one in it") from error
+    token, unknown = tokenizer.id_to_token(ids[-1]) if ids else "", files.name("unk_token", "")
+    reads_bytes = type(tokenizer.model).__name__ == "BPE" or token.startswith("<0x")
+    known = tokenizer.token_to_id(unknown) is not None and not reads_bytes
+    if known and token not in ("", unknown) and _UNKNOWN not in token:
+        raise ValueError(
+            f"tokenizer.json reads an unknown character as {token}, and tokenizer_config.json has unk_token={unknown}; "
+            "make them equal"
         )
 
 

@@ -110,12 +110,12 @@ CLASSES: Mapping[str, TokenizerClass] = {
         _MASK,
     ),
     "DebertaV2Tokenizer": TokenizerClass(("spm.model",), vocabulary_files.deberta_v2, default_tokens.DEBERTA, _TYPED),
-    "XLMRobertaTokenizer": _fairseq(_TWICE, []),
+    "XLMRobertaTokenizer": _fairseq(_BOS_EOS, []),
     "CamembertTokenizer": TokenizerClass(
         ("sentencepiece.bpe.model",),
         vocabulary_files.sentencepiece("sentencepiece.bpe.model", vocabulary_files.camembert),
         default_tokens.ROBERTA,
-        _TWICE,
+        _BOS_EOS,
         _MASK,
     ),
     "MBartTokenizer": _fairseq(None, languages.MBART, "MBartTokenizer"),
@@ -172,6 +172,9 @@ def contradiction(tokenizer: "Tokenizer", files: TokenizerFiles) -> str:
     model = type(tokenizer.model).__name__
     if model != rules.model:
         return f"has a vocabulary of {rules.model}, and tokenizer.json one of {model}"
+    step, is_llama = tokenizer.pre_tokenizer, rules.adds_bos  # whose normalizer may prepare a text
+    if not getattr(step, "use_regex", True) or (step is None and not (is_llama and tokenizer.normalizer)):
+        return "cuts texts into words, and tokenizer.json does not"
     if rules.template is None:
         return ""
     names = {field: files.name(field, default) for field, default in rules.special.items()}
@@ -246,6 +249,8 @@ def _named(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles)
 
     for field in tokenizer_files.SPECIAL:
         token = files.special.get(field)
+        if token is None and field in files.fields:  # null: there is none
+            continue
         spaced = field in rules.spaced and field not in files.flagged
         if token is None and tokenizer.token_to_id(rules.special.get(field, "")) is not None:
             token = AddedToken(rules.special[field], normalized=False, special=True)

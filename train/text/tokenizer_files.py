@@ -21,6 +21,7 @@ MAP = "special_tokens_map.json"
 _CONFIG, _ADDED = "tokenizer_config.json", "added_tokens.json"
 _Id = Annotated[int, Range(0, 1 << 24)]
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
+_EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 
@@ -118,7 +119,10 @@ def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[s
 
 def _extra(folder: Path, source: Mapping[str, object]) -> "Iterator[AddedToken]":
     """Special tokens without a field, of either file: a list, or an object of names and tokens."""
-    for field in ("additional_special_tokens", "extra_special_tokens"):
+    lists = [source.get(field) for field in _EXTRA]
+    if all(lists) and all(isinstance(values, list) for values in lists) and lists[0] != lists[1]:
+        raise ValueError(f"{_EXTRA[0]} and {_EXTRA[1]} of {folder} differ; make them equal, or remove one")
+    for field in _EXTRA:
         values = source.get(field) or []
         if not isinstance(values, list | dict):
             raise ValueError(f"{field}={values!r} must be a list")

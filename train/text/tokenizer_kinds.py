@@ -119,7 +119,14 @@ def read_own(path: Path):
     from tokenizers import Tokenizer
 
     text = read_text(path)
-    parse_object(text, str(path))
+    model = parse_object(text, str(path)).get("model")
+    ending = model.get("end_of_word_suffix") if isinstance(model, dict) else None
+    if (
+        isinstance(model, dict)
+        and ending
+        and not any(token.endswith(str(ending)) for token in model.get("vocab") or ())
+    ):
+        raise ValueError(f"{path} has end_of_word_suffix={ending}, with which no token ends; correct it")
     tokenizer = guarded(lambda: Tokenizer.from_str(text))
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -114,6 +114,8 @@ def sentencepiece(
     def build(files: TokenizerFiles, names: Names) -> "Tokenizer":
         from tokenizers import Regex, normalizers
 
+        if not files.option("add_prefix_space", True):
+            raise ValueError(f"add_prefix_space=false, and words of {file_name} begin with a space; remove the field")
         model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
         tokenizer = sentencepiece_model.convert(model._replace(pieces=layout(model.pieces, names, files)))
         if splits_spaces:

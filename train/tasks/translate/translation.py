@@ -17,6 +17,7 @@ from train.devices.capacity import check_decoding
 from train.devices.cpu import core_count
 from train.screens.console import Log
 from train.screens.finite import checked
+from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.tasks.translate import marks
 from train.tasks.translate.options import EARLY_STOPPING, Translate
@@ -52,6 +53,9 @@ def translate(
     params = tfm.separate_layers(params, run.model)
     template = marks.template(tokenizer, run.task)
     generation = marks.generation(tokenizer, run.task)
+    if generation is not None:
+        with user_errors():
+            generation = generation.within(run.model.vocab)
     template = template._replace(writes_prefix=generation is not None)
     stop = template.suffix[-1:] if generation is None else generation.stop
     beam, writer = _beam(run.task), tokenize.writing_model(run.model, tokenizer)
