@@ -4,12 +4,13 @@ import json
 import struct
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tfm.config.model import Config
 from train import UserError
 from train.screens.console import Log
 from train.settings import schema
-from train.text import hf_tokenizer, tokenize, tokenizer_classes
+from train.text import hf_tokenizer, tokenize, tokenizer_classes, tokenizer_kinds
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat möchte mochte 東京 東 京 ##s".split()
 PAIRS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "b": 5, "Ġ": 6, "Ġa": 7, "ab": 8, "<mask>": 9}
@@ -183,3 +184,58 @@ def test_llama_without_bytes_is_refused(tmp_path):
     (tmp_path / "tokenizer.model").write_bytes(model("▁", "▁a"))
     with pytest.raises(ValueError, match="no tokens of bytes"):
         tokenizer_classes.read(folder(tmp_path, model_type="llama"))
+
+
+def unigram(folder, unk_id=1, scheme="always", **options):
+    """A folder of XLM-R's class with tokenizer.json."""
+    model = models.Unigram([("<s>", 0.0), ("<unk>", -1.0), ("\u2581a", -2.0), ("\u2581", -3.0)], unk_id)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace("\u2581", scheme)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    fields = {"tokenizer_class": "XLMRobertaTokenizer", "unk_token": "<unk>", **options}
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+    return folder
+
+
+class Sizes:
+    vocab = 100
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "sentence"),
+    [
+        ({"unk_id": 0}, {}, "reads an unknown character as <s>, and tokenizer_config.json has unk_token=<unk>"),
+        ({"unk_id": None}, {}, "tokenizer.json has no token for what it does not know"),
+        (
+            {"scheme": "never"},
+            {"add_prefix_space": True},
+            "add_prefix_space is true in tokenizer_config.json and false",
+        ),
+        ({}, {"add_prefix_space": False}, "add_prefix_space is false in tokenizer_config.json and true"),
+        (
+            {},
+            {"additional_special_tokens": ["<x>"], "extra_special_tokens": ["<y>"]},
+            "additional_special_tokens and extra_special_tokens of .* differ",
+        ),
+    ],
+)
+def test_what_tokenizer_json_contradicts(tmp_path, made, options, sentence):
+    hf_tokenizer.read(unigram(tmp_path), Sizes)
+    with pytest.raises((ValueError, UserError), match=sentence):
+        hf_tokenizer.read(unigram(tmp_path, **made, **options), Sizes)
+
+
+def test_a_tokenizer_that_cuts_no_words_is_said(tmp_path):
+    path = unigram(tmp_path) / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pre_tokenizer": None}))
+    with pytest.warns(UserWarning, match="XLMRobertaTokenizer cuts texts into words, and tokenizer.json does not"):
+        hf_tokenizer.read(tmp_path, Sizes)
+
+
+def test_an_ending_that_no_token_has(tmp_path):
+    pairs = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [], "end_of_word_suffix": "</w>"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": pairs}))
+    with pytest.raises(ValueError, match="has end_of_word_suffix=</w>, with which no token ends"):
+        tokenizer_kinds.read_own(tmp_path / "tokenizer.json")
