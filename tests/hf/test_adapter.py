@@ -186,8 +186,7 @@ def saved_adapter(folder, values, **fields):
 
 
 def test_both_tables_of_a_tied_base_must_be_equal(tmp_path):
-    tied = LLAMA | {"tie_word_embeddings": True}
-    folder, arrays = save(tmp_path / "base", tied)
+    folder, arrays = save(tmp_path / "base", LLAMA | {"tie_word_embeddings": True})
     config, params = tfm.from_hf(folder)
     query = "model.layers.0.self_attn.q_proj"
     values = {

@@ -20,6 +20,7 @@ from train.tasks.mlm.options import Mlm
 from train.tasks.mlm.predict import blank_rows
 from train.tasks.mlm.task import MLM
 from train.text import tokenize
+from train.text.special import words_have_spaces
 
 SENTENCES = ["the cat sat on the mat", "a dog ran over the old house", "birds flew under a tree"] * 20
 LENGTH = 16
@@ -32,7 +33,7 @@ def folder_of(kind, task, **data):
     tokenizer = tokenize.train(options, SENTENCES)
     model = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=tokenizer.get_vocab_size(), length=LENGTH)
     run = schema.Run(task=task, model=model, batch=schema.Batch(length=LENGTH), data=schema.Data(**data))
-    return SimpleNamespace(path="run", config=run, processor=tokenizer, text_prefix=[])
+    return SimpleNamespace(path="run", config=run, processor=tokenizer, text_prefix=[], facts={})
 
 
 def options(**values):
@@ -87,7 +88,7 @@ def test_a_file_is_filled_in_its_order(mlm, tmp_path):
 def test_a_long_text_is_read_around_its_blank(mlm):
     folder, params = mlm
     text = "the cat sat on the old mat " * 9 + "[MASK] " + "a dog ran over the house " * 9
-    (row,) = blank_rows(folder.processor, text, 0, LENGTH)
+    (row,) = blank_rows(folder.processor, text, 0, LENGTH, False)
     ids = folder.processor.encode(text, add_special_tokens=False).ids
     place = ids.index(folder.processor.token_to_id("[MASK]"))
     assert len(row.tokens) == LENGTH
@@ -100,7 +101,8 @@ def test_a_long_text_is_read_around_its_blank(mlm):
 @pytest.mark.parametrize("kind", ["bpe", "char", "word"])
 def test_a_blank_has_no_space_of_its_own_where_words_have_them(kind):
     folder = folder_of(kind, Mlm())
-    (row,) = blank_rows(folder.processor, "cat [MASK] on", 0, LENGTH)
+    joins = words_have_spaces(folder.processor, "[MASK]")
+    (row,) = blank_rows(folder.processor, "cat [MASK] on", 0, LENGTH, joins)
     shown = [folder.processor.id_to_token(int(token)) for token in row.tokens[1:-1]]
     assert "".join(shown).replace("\u0120", " ") == {"bpe": "cat[MASK] on", "char": "cat [MASK] on"}.get(
         kind, "cat[MASK]on"

@@ -204,7 +204,7 @@ class Sizes:
 
 
 @pytest.mark.parametrize(
-    ("made", "options", "sentence"),
+    ("changes", "options", "sentence"),
     [
         ({"unk_id": 0}, {}, "reads an unknown character as <s>, and tokenizer_config.json has unk_token=<unk>"),
         ({"unk_id": None}, {}, "tokenizer.json has no token for what it does not know"),
@@ -221,10 +221,10 @@ class Sizes:
         ),
     ],
 )
-def test_what_tokenizer_json_contradicts(tmp_path, made, options, sentence):
+def test_what_tokenizer_json_contradicts(tmp_path, changes, options, sentence):
     hf_tokenizer.read(unigram(tmp_path), Sizes)
     with pytest.raises((ValueError, UserError), match=sentence):
-        hf_tokenizer.read(unigram(tmp_path, **made, **options), Sizes)
+        hf_tokenizer.read(unigram(tmp_path, **changes, **options), Sizes)
 
 
 def test_a_tokenizer_that_cuts_no_words_is_said(tmp_path):

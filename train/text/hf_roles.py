@@ -175,8 +175,8 @@ def _check_template(folder: Path, tokenizer: ConfiguredTokenizer):
     for place, tokens, roles in (("before", prefix[:1], ("cls", "bos")), ("behind", suffix[-1:], ("sep", "eos"))):
         own = {ids[role] for role in roles if role in ids}
         role = next((role for role in roles if role in ids), "")
-        others = {*ids.values(), *special_tokens(tokenizer)} - {ids.get("pad")}  # Qwen3-Embedding ends with padding
-        if tokens and own and tokens[0] not in own and tokens[0] in others:
+        special = {*ids.values(), *special_tokens(tokenizer)} - {ids.get("pad")}  # Qwen3-Embedding ends with padding
+        if tokens and own and tokens[0] not in own and tokens[0] in special:
             raise ValueError(
                 f"{folder}: tokenizer.json puts {tokenizer.id_to_token(tokens[0])} {place} a text, and {CONFIG} has "
                 f"{role}_token={tokenizer.id_to_token(ids[role])}; correct one of them"

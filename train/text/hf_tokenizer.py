@@ -1,5 +1,6 @@
 """Tokenizers of Hugging Face folders: tokenizer.json and tokenizer_config.json."""
 
+import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from train.text import (
     tokenizer_kinds,
     vocabulary_files,
 )
-from train.text.special import AnyTokenizer, ConfiguredTokenizer, role_ids
+from train.text.special import AnyTokenizer, ConfiguredTokenizer, role_ids, words_have_spaces
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -128,8 +129,8 @@ def _check_unknown(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles
         raise ValueError(f"tokenizer.json has no token for what it does not know: {error}; name one in it") from error
     token, unknown = tokenizer.id_to_token(ids[-1]) if ids else "", files.name("unk_token", "")
     reads_bytes = type(tokenizer.model).__name__ == "BPE" or token.startswith("<0x")
-    known = tokenizer.token_to_id(unknown) is not None and not reads_bytes
-    if known and token not in ("", unknown) and _UNKNOWN not in token:
+    has_unknown = tokenizer.token_to_id(unknown) is not None and not reads_bytes
+    if has_unknown and token not in ("", unknown) and _UNKNOWN not in token:
         raise ValueError(
             f"tokenizer.json reads an unknown character as {token}, and tokenizer_config.json has unk_token={unknown}; "
             "make them equal"
@@ -168,7 +169,7 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
     """Writes both files; special tokens stand around texts as the module `task` had them in training."""
     from tokenizers import Tokenizer
 
-    exported = Tokenizer.from_str(tokenizer.to_str())
+    exported = Tokenizer.from_str(_with_spaced_mask(tokenizer))
     special = role_ids(tokenizer)
     roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.hf_tokens}
     names = {role: exported.id_to_token(token) for role, token in special.items() if token >= 0}
@@ -188,6 +189,17 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
         "model_input_names": ["input_ids", *types, "attention_mask"],
     }
     (folder / "tokenizer_config.json").write_text(json_text(options, indent=2) + "\n")
+
+
+def _with_spaced_mask(tokenizer: AnyTokenizer) -> str:
+    """tokenizer.json, in which a mask takes the space before it where it stands for a word with one."""
+    index, text = tokenize.special_tokens(tokenizer).mask, tokenizer.to_str()
+    if index < 0 or not words_have_spaces(tokenizer, str(tokenizer.id_to_token(index))):
+        return text
+    fields = json.loads(text)
+    for token in fields["added_tokens"]:
+        token["lstrip"] = token["lstrip"] or token["id"] == index
+    return json_text(fields)
 
 
 def _post_processor(

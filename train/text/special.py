@@ -120,6 +120,13 @@ def document_marks(tokenizer: AnyTokenizer) -> DocumentMarks:
     return DocumentMarks(prefix[0] if begins else last, last)
 
 
+def words_have_spaces(tokenizer: AnyTokenizer, mask: str) -> bool:
+    """Whether a token of a word has the space before it, so that a mask in its place stands for the space too."""
+    encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("a a", f"a {mask}", f"a{mask}")]
+    words, spaced, joined = map(len, encoded)
+    return words == 2 and spaced > joined
+
+
 def made_up_mark(tokenizer: AnyTokenizer) -> str:
     """What is taken for the end of a document where the tokenizer has no such token, nor padding; "" where it has."""
     if not isinstance(tokenizer, ConfiguredTokenizer) or {"sep", "eos", "pad"} & tokenizer.ids.keys():

@@ -18,8 +18,9 @@ from train.data.sources import files
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.record import Folder, Prediction, Predictor
+from train.tasks.record import TOKENIZER_MARKS, Folder, Prediction, Predictor
 from train.text import tokenize
+from train.text.special import words_have_spaces
 
 # What a text may say for a blank, whatever the tokenizer calls it.
 _BLANKS = ("[MASK]", "<mask>")
@@ -63,7 +64,10 @@ def predict(params: tfm.MaskedLM, folder: Folder, blanks: Blanks, log: Log, batc
         raise UserError(
             f"--run={folder.path} holds a model without the head that fills blanks; train one with --task=mlm"
         )
-    rows = [row for text, words in enumerate(texts) for row in blank_rows(tokenizer, words, text, run.batch.length)]
+    joins = not folder.facts.get(TOKENIZER_MARKS) and words_have_spaces(tokenizer, _mask(tokenizer))
+    rows = [
+        row for index, text in enumerate(texts) for row in blank_rows(tokenizer, text, index, run.batch.length, joins)
+    ]
     candidates: dict[int, list[dict[str, Any]]] = {}
     with log.progress("filling blanks", len(rows)) as advance:
         for chosen, count in length_sorted_batches([len(row.tokens) for row in rows], max(1, min(batch, len(rows)))):
@@ -81,11 +85,14 @@ def predict(params: tfm.MaskedLM, folder: Folder, blanks: Blanks, log: Log, batc
         yield Prediction("\t".join(map(_line, guesses)), {"text": text, "blanks": guesses})
 
 
-def blank_rows(tokenizer: Tokenizer, text: str, index: int, length: int) -> Iterator[BlankRow]:
-    """A row for every blank of a text: all of it, or as many tokens around the blank as a row of training has."""
+def blank_rows(tokenizer: Tokenizer, text: str, index: int, length: int, joins: bool) -> Iterator[BlankRow]:
+    """A row for every blank of a text: all of it, or as many tokens around the blank as a row of training has.
+
+    joins: whether a blank stands for the space before it too; else the tokenizer decides
+    """
     specials = tokenize.special_tokens(tokenizer)
     mask = _mask(tokenizer)
-    before = r"\s*" if _words_have_spaces(tokenizer, mask) else ""
+    before = r"\s*" if joins else ""
     marked = re.sub(before + f"(?:{_blank(mask).pattern})", lambda match: mask, text)
     tokens = np.asarray(tokenizer.encode(marked, add_special_tokens=False).ids, np.int32)
     for place in np.flatnonzero(tokens == specials.mask).tolist():
@@ -105,13 +112,6 @@ def _mask(tokenizer: Tokenizer) -> str:
 def _blank(mask: str) -> re.Pattern[str]:
     """What stands for a blank in a text: the mask of the tokenizer, or a usual one."""
     return re.compile("|".join(map(re.escape, dict.fromkeys((mask, *_BLANKS)))))
-
-
-def _words_have_spaces(tokenizer: Tokenizer, mask: str) -> bool:
-    """Whether a token of a word has the space before it, so that no token may stand for the space before a blank."""
-    encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("a a", f"a {mask}", f"a{mask}")]
-    words, spaced, joined = map(len, encoded)
-    return words == 2 and spaced > joined
 
 
 def _predict_rows(params: tfm.MaskedLM, run, rows: Sequence[BlankRow], tokenizer: Tokenizer) -> np.ndarray:

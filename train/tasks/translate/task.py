@@ -226,8 +226,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     values = {} if generation is None else generation.values
     names = ("decoder_start_token_id", "pad_token_id")
     ids = [values.get(names[0]), *(folder.fields.get(name) for name in names)]
-    start = next((token for token in ids if token is not None), 0)
-    start = start[0] if isinstance(start, list) and start else start
+    start = next((token[0] if isinstance(token, list) else token for token in ids if token not in (None, [])), 0)
     if not 0 <= start < tokens:
         raise UserError(
             f"{folder.path}: config.json: decoder_start_token_id={start} must be a token of the tokenizer, less than "
