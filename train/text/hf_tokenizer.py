@@ -173,6 +173,8 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
     special = role_ids(tokenizer)
     roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.hf_tokens}
     names = {role: exported.id_to_token(token) for role, token in special.items() if token >= 0}
+    if special["unk"] == special["pad"]:  # there is none
+        roles.pop("unk_token")
     if template := task.hf_template(run, tokenizer):
         exported.post_processor = _post_processor(template, names, tokenizer)
     exported.save(str(folder / "tokenizer.json"))
