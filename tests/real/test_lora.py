@@ -12,8 +12,9 @@ from train import evaluate, export, main
 
 pytestmark = pytest.mark.real
 
-# What eight bits may add to the perplexity of SmolLM2; measured 0.0119 on these texts.
-INT8 = 0.03
+# What eight bits of kernels and of what meets them may add to the perplexity of SmolLM2, a share; measured: 0.035. Its
+# weights were kept in four bits before.
+INT8 = 0.05
 
 
 def evaluated(*flags):
@@ -89,7 +90,7 @@ def test_smollm2_learns_a_play(smollm2, lines, tmp_path):
     (tmp_path / "valid.txt").write_text(valid)
     trained(
         smollm2, tmp_path / "run", "--task=lm", f"--data={tmp_path / 'train.txt'}",
-        f"--eval-data={tmp_path / 'valid.txt'}", "--steps=12", "--batch.size=2", "--batch.length=128",
+        f"--eval-data={tmp_path / 'valid.txt'}", "--steps=12", "--batch.size=8", "--batch.length=64",
         "--optim.rate=1e-3",
     )  # fmt: skip
     merged = exported(tmp_path / "run", tmp_path / "merged")

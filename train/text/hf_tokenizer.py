@@ -98,7 +98,8 @@ def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
         prepared = {"do_lower_case": step.lowercase, "strip_accents": strips}
         prepared["tokenize_chinese_chars"] = step.handle_chinese_chars
     cuts = tokenizer.pre_tokenizer
-    for step in cuts if isinstance(cuts, pre_tokenizers.Sequence) else [cuts]:
+    steps: Any = cuts if isinstance(cuts, pre_tokenizers.Sequence) else [cuts]
+    for step in steps:
         if isinstance(step, pre_tokenizers.ByteLevel):
             prepared["add_prefix_space"] = step.add_prefix_space
         if isinstance(step, pre_tokenizers.Metaspace):
@@ -127,7 +128,7 @@ def _check_unknown(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles
         ids = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
     except Exception as error:  # the library raises that bare
         raise ValueError(f"tokenizer.json has no token for what it does not know: {error}; name one in it") from error
-    token, unknown = tokenizer.id_to_token(ids[-1]) if ids else "", files.name("unk_token", "")
+    token, unknown = str(tokenizer.id_to_token(ids[-1])) if ids else "", files.name("unk_token", "")
     reads_bytes = type(tokenizer.model).__name__ == "BPE" or token.startswith("<0x")
     has_unknown = tokenizer.token_to_id(unknown) is not None and not reads_bytes
     if has_unknown and token not in ("", unknown) and _UNKNOWN not in token:
