@@ -10,7 +10,7 @@ from jax import Array
 from tfm.config.model import Config
 from tfm.config.residuals import PostNorm, PreNorm
 from tfm.interfaces import LayerCall, MixerOutput, Residual
-from tfm.norms import Norm, norm, norm_specs
+from tfm.norms import Norm, fork, norm, norm_specs
 from tfm.ops import broadcast_param, drop_rows, dropout
 from tfm.options.choices import Options
 from tfm.params import constant_spec
@@ -85,7 +85,8 @@ def pre_chain(call: LayerCall[PreNorm, Norms, None], x: Array, sublayers: Sublay
     outputs = {}
     for name, sublayer in sublayers.items():
         params = getattr(call.params, name)
-        y, outputs[name] = branch(sublayer, call.config, x if params is None else norm(call.config, params, x), x)
+        x, read = (x, x) if params is None else fork(call.config, params, x)
+        y, outputs[name] = branch(sublayer, call.config, read, x)
         x = x + scaled(call.params, name, y)
     return x, outputs
 

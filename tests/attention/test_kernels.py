@@ -362,7 +362,7 @@ def test_choose_knows_what_is_sharded():
         ({"kernel": "splash"}, "kernel=splash cannot do this: splash needs a TPU, and this is cpu; leave it at auto"),
         (
             {"kernel": "cudnn", "rate": 0.1, "platform": "gpu 9.0"},
-            r"kernel=cudnn cannot do this: attention weights are dropped \(at 0.1\), which only einsum and chunked do",
+            r"kernel=cudnn cannot do this: attention weights are dropped \(at 0.1\), which einsum, chunked and triton do",
         ),
         (
             {"kernel": "splash", "platform": "tpu", "bias": tfm.alibi(12)},

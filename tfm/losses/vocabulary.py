@@ -22,9 +22,6 @@ from tfm.sharding import mesh_axes, named_sharding, spec_of, unshard_fsdp
 # elsewhere 0.5 GB of float32. Chunks are whole tiles of its products.
 LOGITS, LOGITS_ELSEWHERE, TILE = {2: 1 << 29, 4: 1 << 28}, 1 << 27, 128
 
-# Logits in float16 stay below its largest number, 65,504.
-LARGEST_HALF = 6e4
-
 
 def unembed(config: Config, table: Array, x: Array) -> Array:
     """x [B,M,D] times the table [V,D] -> float32 logits [B,M,V]; tokens that are never predicted get `MASK_VALUE`."""
@@ -73,7 +70,7 @@ def vocabulary_loss(
     all logits never exist at once: losses, and the gradient of their weighted sum, are computed for some tokens at a
     time.
     Only that sum has a gradient, for x, table, bias and weights. `smoothing` is a number or [B,T]. With a gradient on a
-    GPU, logits of 16-bit states are rounded to float16.
+    GPU, logits of 16-bit states and their factors have float16: one above 65,504 makes the loss infinite or NaN.
     """
     table = unshard_fsdp(table if isinstance(table, Array) else kernel_of(table))
     bias = None if bias is None else unshard_fsdp(bias).astype(jnp.float32)
@@ -170,7 +167,9 @@ def _local(config: Config, learn: bool, axes: ShardAxes, x: Array, table: Array,
     zeros = Sums(None, None, jnp.zeros(()))
     if learn:
         zeros = Sums(None if bias is None else jnp.zeros(len(table)), jnp.zeros(table.shape), zeros.total)
-    part = Part(config.outputs, axes, tokens, table.astype(x.dtype), shift, learn, bias is not None)
+    is_half = learn and platform() == "gpu" and x.dtype.itemsize == 2
+    factor = table.astype(jnp.float16 if is_half else x.dtype)
+    part = Part(config.outputs, axes, tokens, table.astype(x.dtype), factor, shift, learn, bias is not None)
     sums, results = _in_chunks(partial(_add_chunk, part), zeros, (x, targets), len(table))
     sums = jax.tree.map(axes.sum_tokens, sums) if axes.tokens else sums
     gradients = () if sums.table is None else (results[2], sums.table.astype(table.dtype), sums.bias)
@@ -178,13 +177,14 @@ def _local(config: Config, learn: bool, axes: ShardAxes, x: Array, table: Array,
 
 
 class Part(NamedTuple):
-    """The part of the vocabulary of one device: its tokens [V,1], their table [V,D] and what is added to logits
-    [V,1]."""
+    """The part of the vocabulary of one device: its tokens [V,1], their table [V,D], the same in the dtype of products
+    that are logits, and what is added to logits [V,1]."""
 
     vocab: int
     axes: ShardAxes
     tokens: Array
     kernel: Array
+    factor: Array
     shift: Array | None
     learn: bool
     has_bias: bool
@@ -199,9 +199,8 @@ def _add_chunk(part: Part, sums: Sums, inputs: tuple[Array, Targets]) -> tuple[S
     x, targets = inputs
     axes, smoothing = part.axes, None if targets.smoothing is None else targets.smoothing[None]
     is_token, is_target = part.tokens < part.vocab, part.tokens == targets.tokens[None]
-    logits = jnp.einsum("VD,ND->VN", part.kernel, x, preferred_element_type=jnp.float32)
+    logits = _logits(part.factor, x)
     logits = logits if part.shift is None else logits + part.shift
-    logits = _stored(logits, x.dtype) if part.learn else logits
     rows = targets.tokens[None] - axes.first_token(len(logits))
     is_here = (rows >= 0) & (rows < len(logits))
     target = axes.sum_vocabulary(jnp.where(is_here, jnp.take_along_axis(logits, rows, axis=0, mode="clip"), 0))
@@ -231,14 +230,13 @@ def _add_chunk(part: Part, sums: Sums, inputs: tuple[Array, Targets]) -> tuple[S
     return jax.tree.map(jnp.add, sums, Sums(of_bias, of_table, total)), learned
 
 
-def _stored(logits: Array, dtype: jnp.dtype) -> Array:
-    """float32 logits [V,N] of products in a dtype. On a GPU memory has them in float16 where factors have 16 bits: half
-    of the bytes, rounded by 2^-11, which is less than their factors are in bfloat16 (M55: 0.88 of the time). What is
-    not finite stays so."""
-    if platform() != "gpu" or dtype == jnp.float32:
-        return logits
-    clipped = jnp.where(jnp.isfinite(logits), jnp.clip(logits, -LARGEST_HALF, LARGEST_HALF), logits)
-    return jax.lax.optimization_barrier(clipped.astype(jnp.float16)).astype(jnp.float32)
+def _logits(factor: Array, x: Array) -> Array:
+    """factor [V,D] times x [N,D] -> float32 logits [V,N]. With a factor in float16 memory has them in float16: half of
+    the bytes, rounded by 2^-11, as are x and the factor, where bfloat16 rounds by 2^-8 (M55, M60)."""
+    if factor.dtype != jnp.float16:
+        return jnp.einsum("VD,ND->VN", factor, x, preferred_element_type=jnp.float32)
+    logits = jnp.einsum("VD,ND->VN", factor, x.astype(jnp.float16))
+    return jax.lax.optimization_barrier(logits).astype(jnp.float32)
 
 
 def _times_table(slopes: Array, kernel: Array) -> Array:

@@ -12,6 +12,10 @@ from tfm.axes import platform
 from tfm.config.model import Config
 from tfm.norms.power import RunningStats, power_normalized
 from tfm.ops import broadcast_param, expand_param
+from tfm.sharding import spec_of, unshard_fsdp
+
+# The largest width whose rows fit the registers of a program of the kernel.
+WIDEST = 4096
 
 
 @struct.dataclass
@@ -95,4 +99,25 @@ NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm, "pow
 
 def norm(config: Config, layer: Norm, x: Array) -> Array:
     """The norm that the config names."""
-    return NORMS[config.norm](layer, x, config.norm_eps)
+    return _fused(config, layer, x) if _is_fused(config, x) else NORMS[config.norm](layer, x, config.norm_eps)
+
+
+def fork(config: Config, layer: Norm, x: Array) -> tuple[Array, Array]:
+    """x [...,D], which goes on to a sum, and its norm. A kernel adds the gradients of both."""
+    return _fused(config, layer, x, forked=True) if _is_fused(config, x) else (x, norm(config, layer, x))
+
+
+def _is_fused(config: Config, x: Array) -> bool:
+    """Whether a kernel computes the norm of x [...,D] in one pass: on a GPU, in 16 bits, in rows that are whole on a
+    device."""
+    if config.kernel != "triton" or config.norm == "power" or platform() != "gpu":
+        return False
+    return x.dtype.itemsize == 2 and x.ndim > 1 and x.shape[-1] <= WIDEST and not spec_of(x)[-1]
+
+
+def _fused(config: Config, layer: Norm, x: Array, forked: bool = False):
+    """The norm, or x and the norm, by the kernel."""
+    from tfm.norms import kernel
+
+    params = (part if part is None else unshard_fsdp(part).astype(jnp.float32) for part in (layer.scale, layer.bias))
+    return kernel.normalized(x, *params, config.norm_eps, config.norm != "rms", forked)

@@ -162,10 +162,10 @@ class Distributed:
 class Attention:
     """How attention is computed in training.
 
-    kernel: auto | einsum | chunked | cudnn | splash: in training alone; none: as --model.kernel says
+    kernel: auto | einsum | chunked | cudnn | splash | triton: in training alone; none: as --model.kernel says
     """
 
-    kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash"] | None = None
+    kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash", "triton"] | None = None
 
     def __post_init__(self):
         check_fields(self)

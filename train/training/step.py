@@ -33,9 +33,13 @@ TrainStep = Callable[[State, Mapping[str, Array]], tuple[State, dict[str, Array]
 HEAP, LARGEST, HEAPS_FROM = 56 << 20, 84 << 20, 100
 
 # Compiler options of a step, by platform. On a CPU: XLA's own products and sums instead of YNNPACK's (M13: 0.88 to 0.99
-# of a step), which alone has products of bfloat16 (M50).
+# of a step), which alone has products of bfloat16 (M50). On a GPU: products of cuBLAS, which add biases and apply GELU
+# before they write, instead of Triton's; and each product for itself, for merged ones leave copies behind (M60).
 HEAPS, YNNPACK = "xla_multiheap_size_constraint_per_heap", "xla_cpu_experimental_ynn_fusion_type"
-OPTIONS = {"cpu": {YNNPACK: "", HEAPS: str(HEAP)}}
+OPTIONS = {
+    "cpu": {YNNPACK: "", HEAPS: str(HEAP)},
+    "gpu": {"xla_gpu_enable_triton_gemm": "False", "xla_gpu_dot_merger_threshold_mb": "0"},
+}
 OPTIONS_OF_BFLOAT16 = {"cpu": {YNNPACK: "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}}
 
 

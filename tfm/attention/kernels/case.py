@@ -78,5 +78,5 @@ def why_not_fused(case: Case) -> str:
     if case.bias is not None:
         return "a bias is added to the scores"
     if case.rate:
-        return f"attention weights are dropped (at {case.rate:g}), which only einsum and chunked do"
+        return f"attention weights are dropped (at {case.rate:g}), which einsum, chunked and triton do"
     return why_not_blocks(case)

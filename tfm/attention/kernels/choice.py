@@ -24,13 +24,14 @@ from tfm.attention.kernels.case import Case, Shaped, why_not_blocks
 from tfm.attention.kernels.chunked import chunked
 from tfm.attention.kernels.cudnn import cudnn, knows, why_not_cudnn
 from tfm.attention.kernels.splash import splash, why_not_splash
+from tfm.attention.kernels.triton import triton, why_not_triton
 from tfm.axes import platform as current_platform
 from tfm.config.model import Config
 from tfm.masks.mask import Mask, visible_pairs
 from tfm.options.choices import choices_of, suggest
 from tfm.sharding import shards_of
 
-__all__ = ["Choice", "KernelError", "attention", "choose_kernel", "chunked", "cudnn", "splash"]
+__all__ = ["Choice", "KernelError", "attention", "choose_kernel", "chunked", "cudnn", "splash", "triton"]
 
 # What `choose_kernel` and `choose_once` choose from.
 KERNELS: dict[str, Callable[..., Array]] = {
@@ -38,6 +39,7 @@ KERNELS: dict[str, Callable[..., Array]] = {
     "chunked": chunked,
     "cudnn": cudnn,
     "splash": splash,
+    "triton": triton,
     "blocks": attend_in_blocks,
 }
 FUSED = {"gpu": "cudnn", "tpu": "splash"}
@@ -56,8 +58,8 @@ LARGE_ONCE = 1 << 24
 # With fewer keys than these, chunks are slower on a CPU (M9).
 LONG = {"cpu": 256}
 
-# M10: cuDNN reads a mask that it does not know as an array, of at most 2^28 elements: 0.5 GB in bfloat16, and as
-# much for a gradient that nobody reads. Lengths are multiples of this; others have not been measured. Chunks are taken
+# M10: cuDNN reads a bias, and a mask that it does not know, as an array, of at most 2^28 elements: 0.5 GB in bfloat16,
+# and as much for its gradient. Lengths are multiples of this; others have not been measured. Chunks are taken
 # instead where they compute at most this fraction of the scores.
 LARGE_MASK, MASK_TILE, SPARSE_MASK = 1 << 28, 128, 1 / 16
 
@@ -67,6 +69,7 @@ WHY_NOT: dict[str, Callable[[Case], str]] = {
     "chunked": why_not_blocks,
     "cudnn": why_not_cudnn,
     "splash": why_not_splash,
+    "triton": why_not_triton,
 }
 
 
@@ -134,10 +137,10 @@ def choose_once(
     bias: ScoreBias | None = None,
     rate: float = 0.0,
 ) -> Choice:
-    """As `choose_kernel`, for a pass that runs once: no fused kernel, and blocks of queries where chunks cannot do
-    it."""
+    """As `choose_kernel`, for a pass that runs once: no fused kernel that takes long to compile, and blocks of queries
+    where chunks cannot do it."""
     case = _case(q, k, mask, bias, rate, "")
-    choice = _choose_unfused(case)
+    choice = _choose_fused(case) if case.platform == "gpu" else _choose_unfused(case)
     if choice.name == "einsum" and case.scores >= LARGE_ONCE and not case.sharded_length:
         return Choice("blocks", choice.reason)
     return choice
@@ -172,10 +175,10 @@ def _choose_fused(case: Case) -> Choice:
     reason."""
     fused = FUSED[case.platform]
     reason = WHY_NOT[fused](case)
-    if not reason and (fused != "cudnn" or knows(case.parts)):
+    if not reason and (fused != "cudnn" or (case.bias is None and knows(case.parts))):
         return Choice(fused, f"it is made for a {case.platform} and knows this mask")
     if not reason and not (reason := _why_not_array(case)):
-        return Choice(fused, "it reads this mask as an array")
+        return Choice(fused, f"it reads this {_array_of(case)} as an array")
     name, unfused = _choose_unfused(case)
     return Choice(name, f"{reason}; {unfused}")
 
@@ -203,14 +206,22 @@ def _visited(case: Case) -> float:
     return visited(q, case.keys, reduce(and_, [part for part in masks if part.is_static]), case.platform)
 
 
+def _array_of(case: Case) -> str:
+    """What cuDNN reads as an array."""
+    return "mask" if case.bias is None else "bias"
+
+
 def _why_not_array(case: Case) -> str:
-    """Why cuDNN should not read the mask of a case as an array; empty if it should."""
+    """Why cuDNN should not read the mask or the bias of a case as an array; empty if it should."""
+    reading = f"cudnn would read this {_array_of(case)} as an array"
     if case.queries % MASK_TILE or case.keys % MASK_TILE:
-        return f"cudnn would read this mask as an array, and lengths are no multiples of {MASK_TILE}"
-    rows = 1 if case.mask is None or case.mask.is_static else case.q.shape[0] // shards_of(case.q, axes=1)
-    elements = rows * case.queries * case.keys  # on one device
+        return f"{reading}, and lengths are no multiples of {MASK_TILE}"
+    is_one = (case.mask is None or case.mask.is_static) and not (case.bias is not None and case.bias.batched)
+    rows = 1 if is_one else case.q.shape[0] // shards_of(case.q, axes=1)
+    heads = 1 if case.bias is None else math.prod(case.q.shape[2:4])
+    elements = rows * heads * case.queries * case.keys  # on one device
     if elements > LARGE_MASK:
-        return f"cudnn would read this mask as an array of {elements:,} elements"
+        return f"{reading} of {elements:,} elements"
     if not why_not_blocks(case) and _visited(case) <= SPARSE_MASK:
         return "cudnn would compute all scores"
     return ""

@@ -4,35 +4,49 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.case import Case, why_not_fused
 from tfm.attention.kernels.shards import on_shards
 from tfm.masks.distance import MaskParts, Window, as_window, decompose
 from tfm.masks.mask import Mask
+from tfm.sharding import spec_of
 
 
 @on_shards
-def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = None) -> Array:
+def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
     """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H]: `jax.nn.dot_product_attention` of cuDNN.
 
-    A mask that cuDNN does not know is passed as an array [B or 1,1,T,S], all of which it reads (M10).
+    A mask that cuDNN does not know is passed as an array [B or 1,1,T,S], and a bias as one [B or 1,K*G,T,S], all of
+    which it reads (M10). Odd lengths get one more token, which no query sees.
     """
     parts = decompose(mask)
     batch, queries, *_, size = q.shape
-    window = as_window(parts.pattern) if knows(parts) else None
-    dense = mask.dense(queries, k.shape[1])[:, None] if mask is not None and window is None else None
+    keys = k.shape[1]
+    window = as_window(parts.pattern) if knows(parts) and (bias is None or mask is None) else None
+    dense = mask.dense(queries, keys)[:, None] if mask is not None and window is None else None
+    added = None if bias is None else bias.dense(queries, keys).astype(q.dtype)
     is_causal = window is not None and window.right == 0
     left = None if window is None else window.left
+    lengths = None if window is None else _shortest(parts)
+    if keys % 2 and window is not None and not is_causal and lengths is None:
+        lengths = jnp.full(batch, keys, jnp.int32)
     y = jax.nn.dot_product_attention(
-        q.reshape(batch, queries, -1, size),
-        k,
-        v,
-        mask=dense,
+        _even(q.reshape(batch, queries, -1, size), 1),
+        _even(k, 1),
+        _even(v, 1),
+        bias=None if added is None else _even(added.reshape(len(added), -1, queries, keys), 2, 3),
+        mask=None if dense is None else _even(dense, 2, 3),
         is_causal=is_causal,
         local_window_size=(left, 0) if is_causal and left is not None else None,
-        key_value_seq_lengths=None if window is None else _shortest(parts),
+        key_value_seq_lengths=lengths,
         implementation="cudnn",
     )
-    return y.reshape(q.shape)
+    return y[:, :queries].reshape(q.shape)
+
+
+def _even(x: Array, *axes: int) -> Array:
+    """x with zeros, or false, behind axes of odd sizes."""
+    return jnp.pad(x, [(0, size % 2 if axis in axes else 0) for axis, size in enumerate(x.shape)])
 
 
 def knows(mask: MaskParts) -> bool:
@@ -64,6 +78,9 @@ def why_not_cudnn(case: Case) -> str:
     max_size = 256 if case.version >= 9 else 128
     if size % 8 or size > max_size:
         return f"for cudnn heads of size {size} must be a multiple of 8 and at most {max_size}"
-    if case.queries % 2 or case.keys % 2:  # jax refuses them in a backward pass, whatever the mask
-        return f"for cudnn lengths must be even, and they are {case.queries} and {case.keys}"
-    return why_not_fused(case)
+    bias = case.bias
+    if bias is not None and (bias.adds_values or type(bias).apply is not ScoreBias.apply):
+        return "cudnn knows biases that are added to the scores, and this one does more"
+    if bias is not None and any(spec_of(case.q)[2:4]):
+        return "heads are sharded, and the bias is not"
+    return why_not_fused(case._replace(bias=None))

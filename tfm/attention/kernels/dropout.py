@@ -9,6 +9,8 @@ from flax import struct
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from tfm.hashing import mix, threshold
+
 
 @struct.dataclass
 class WeightDropout:
@@ -26,8 +28,8 @@ class WeightDropout:
         """weights [B,K,G,T,S] of query positions i [1,T] and key positions j [1,S] -> some of them zero, the rest
         scaled."""
         i, j = i.astype(jnp.uint32)[:, None, None], j.astype(jnp.uint32)[:, None, None, None]
-        first, second = (_mix(_mix(self.heads ^ word)[..., None] + i)[..., None] for word in self.words)
-        keep = _mix(_mix(first + j) ^ second) >= jnp.uint32(int(self.rate * 2**32))
+        first, second = (mix(mix(self.heads ^ word)[..., None] + i)[..., None] for word in self.words)
+        keep = mix(mix(first + j) ^ second) >= threshold(self.rate)
         return jnp.where(keep, weights / (1 - self.rate), 0)
 
     def partition(self, spec: tuple) -> "WeightDropout":
@@ -46,10 +48,3 @@ def weight_dropout(q: Array, rate: float, key: Array | None) -> WeightDropout | 
     batch, _, kv_heads, groups, _ = q.shape
     heads = jnp.arange(batch * kv_heads * groups, dtype=jnp.uint32).reshape(batch, kv_heads, groups)
     return WeightDropout(jax.random.bits(key, (2,), "uint32"), heads, rate)
-
-
-def _mix(x: Array) -> Array:
-    """uint32 -> uint32 of the same shape: every bit depends on all (the finalizer of MurmurHash3, Appleby 2011)."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        x = (x ^ (x >> shift)) * jnp.uint32(factor)
-    return x ^ (x >> 16)

@@ -39,7 +39,7 @@ class BenchOptions:
     position: how the model knows where a token stands, likewise
     lengths: instead of one length several, joined by commas
     plot: the picture of --lengths
-    kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
+    kernel: auto | einsum | chunked | cudnn | splash | triton: how attention is computed
     steps: timed steps
     warmup: steps before them
     scan: one compiled block for all layers
