@@ -34,8 +34,8 @@ jax.config.update("jax_disable_most_optimizations", True)
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
     cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")
     os.environ["TFM_CACHE"] = cache.name
-    known = COMPILE_FAST if are_known(COMPILE_FAST) else [flag for flag in COMPILE_FAST if are_known([flag])]
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *known]).strip()
+    flags_of_xla = COMPILE_FAST if are_known(COMPILE_FAST) else [flag for flag in COMPILE_FAST if are_known([flag])]
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags_of_xla]).strip()
     # Workers, and processes that tests start, read the bytecode that another one wrote.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import tfm
 from tfm import norms, ops
@@ -206,11 +208,29 @@ def test_slopes_of_activations_on_a_gpu(name, monkeypatch):
 def test_dropout_keeps_the_expectation():
     x = normal(0, 40, 50, 50) + 5
     rate, n = 0.3, 40 * 50 * 50
-    y = np.asarray(tfm.dropout(x, rate, jax.random.key(0)))
+    y = np.asarray(tfm.ops.dropout(x, rate, jax.random.key(0)))
     dropped = y == 0
     assert abs(dropped.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / n)
     np.testing.assert_allclose(y[~dropped], np.asarray(x)[~dropped] / (1 - rate), rtol=1e-6)
     assert abs(y.mean() - np.asarray(x).mean()) < 5 * 5.2 * math.sqrt(rate / (1 - rate) / n)
+
+
+def test_dropout_on_a_gpu_hashes_places(monkeypatch):
+    """At the rate, independent of the neighbour and of another key; whatever the mesh."""
+    monkeypatch.setattr("tfm.ops.platform", lambda: "gpu")
+    x, rate = jnp.ones((16, 128, 64)), 0.3
+    first, second = (np.asarray(ops.dropout(x, rate, jax.random.key(seed))) > 0 for seed in (0, 1))
+    deviation = np.sqrt(rate * (1 - rate) / x.size)
+    for keep in (first, second):
+        np.testing.assert_allclose(keep.mean(), 1 - rate, atol=4 * deviation)
+        for axis in range(3):
+            both = keep & np.roll(keep, 1, axis)
+            np.testing.assert_allclose(both.mean(), (1 - rate) ** 2, atol=4 * deviation)
+    np.testing.assert_allclose((first & second).mean(), (1 - rate) ** 2, atol=4 * deviation)
+    with jax.set_mesh(tfm.make_mesh(2, 2, 2)):
+        sharded = jax.device_put(x, NamedSharding(jax.sharding.get_mesh(), P("data", None, "tensor")))
+        again = jax.jit(lambda x: ops.dropout(x, rate, jax.random.key(0)))(sharded)
+    np.testing.assert_array_equal(np.asarray(again) > 0, first)
 
 
 def test_dropout_depends_on_the_key():

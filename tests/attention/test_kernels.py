@@ -300,7 +300,16 @@ PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
             "chunked",
             "as an array of 285,212,672 elements; 268,435,456 scores a layer or more",
         ),
-        ("gpu 9.0", {}, {"bias": tfm.alibi(12)}, "einsum", "a bias is added to the scores"),
+        ("gpu 9.0", {}, {"bias": tfm.alibi(12), "mask": tfm.causal()}, "cudnn", "it reads this bias as an array"),
+        (
+            "gpu 9.0",
+            {"length": 8192},
+            {"bias": tfm.alibi(12)},
+            "chunked",
+            "bias as an array of 805,306,368 elements",
+        ),
+        ("gpu 9.0", {}, {"bias": Shaw()}, "einsum", "biases that are added to the scores, and this one does more"),
+        ("gpu 9.0", {"length": 197}, {}, "cudnn", "it is made for a gpu and knows this mask"),
         ("gpu 9.0", {}, {"rate": 0.1}, "einsum", "attention weights are dropped"),
         ("tpu", {}, {"mask": tfm.causal() & tfm.segments(LONG) & tfm.padding(LONG)}, "splash", "tpu"),
         ("tpu", {}, {"mask": tfm.window(128, 128) & tfm.segments(LONG) & tfm.padding(LONG)}, "splash", "tpu"),
@@ -362,7 +371,7 @@ def test_choose_knows_what_is_sharded():
         ({"kernel": "splash"}, "kernel=splash cannot do this: splash needs a TPU, and this is cpu; leave it at auto"),
         (
             {"kernel": "cudnn", "rate": 0.1, "platform": "gpu 9.0"},
-            r"kernel=cudnn cannot do this: attention weights are dropped \(at 0.1\), which einsum, chunked and triton do",
+            r"kernel=cudnn cannot do this: attention weights are dropped \(at 0.1\), which einsum, chunked",
         ),
         (
             {"kernel": "splash", "platform": "tpu", "bias": tfm.alibi(12)},
@@ -378,14 +387,15 @@ def test_a_forced_kernel_that_cannot_do_it(options, message):
 @pytest.mark.parametrize(
     ("mask", "expected"),
     [
-        (None, {"is_causal": False}),
+        (None, {"is_causal": False, "lengths": [S, S]}),
+        (tfm.causal(), {"is_causal": True, "lengths": [S, S]}),
         (tfm.causal() & PREFIX, {"is_causal": True, "lengths": [3, 8]}),
         (
             tfm.window(3, 0) & tfm.prefix(jnp.array([0, 9])),
             {"is_causal": True, "local_window_size": (3, 0), "lengths": [1, 9]},
         ),
-        (tfm.window(3, 1) & PADDING, {"is_causal": False, "mask": (B, 1, T, S)}),
-        (tfm.window(None, 1), {"is_causal": False, "mask": (1, 1, T, S)}),
+        (tfm.window(3, 1) & PADDING, {"is_causal": False, "mask": (B, 1, T + 1, S + 1)}),
+        (tfm.window(None, 1), {"is_causal": False, "mask": (1, 1, T + 1, S + 1)}),
     ],
 )
 def test_arguments_of_cudnn(mask, expected, monkeypatch):
@@ -404,6 +414,20 @@ def test_arguments_of_cudnn(mask, expected, monkeypatch):
     arguments = {name: value.shape if name == "mask" else value for name, value in seen.items()}
     assert {**expected, "lengths": None} == {**arguments, "lengths": None}
     assert (lengths is None) == ("lengths" not in expected)
+
+
+@pytest.mark.parametrize("mask", [None, pytest.param(tfm.causal() & PADDING, marks=pytest.mark.slow)])
+def test_cudnn_adds_a_learned_bias(mask, monkeypatch):
+    """By jax's other implementation of the same arguments, with the gradient of its table."""
+    original = jax.nn.dot_product_attention
+    plain = lambda *qkv, implementation, **options: original(*qkv, implementation="xla", **options)
+    monkeypatch.setattr(jax.nn, "dot_product_attention", plain)
+    table = jnp.asarray(np.random.default_rng(3).normal(size=(8, K, G)), jnp.float32)
+    bias = lambda table: T5Bias(table, bidirectional=True, max_distance=16)
+    expected, actual = (
+        values_and_gradients(kernel, mask, *arrays(), table, bias=bias) for kernel in (tfm.attend, tfm.cudnn)
+    )
+    assert_same(actual, expected)
 
 
 def test_cudnn_lowers(monkeypatch):

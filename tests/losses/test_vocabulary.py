@@ -142,7 +142,8 @@ def test_a_gpu_changes_nothing_in_float32(monkeypatch, tokens):
 
 
 def test_a_gpu_stores_halves_of_short_factors(monkeypatch):
-    """They round logits by 2^-11, also those of the largest state; evaluation rounds nothing."""
+    """They round logits by 2^-11, also those of the largest state, and the table less than bfloat16 does; evaluation
+    rounds nothing more."""
     x = (3 * X).astype(jnp.bfloat16)
     table = TABLE.astype(jnp.bfloat16).astype(jnp.float32)
     loss = lambda x: in_parts(x, table, BIAS, 0.1)[0]
@@ -153,6 +154,9 @@ def test_a_gpu_stores_halves_of_short_factors(monkeypatch):
     assert 0 < abs(actual - expected) < 2e-3 * abs(expected)
     np.testing.assert_allclose(rounded_slope.astype(float), slope.astype(float), atol=0.01 * np.abs(slope).max())
     np.testing.assert_allclose(loss(x), expected, rtol=1e-6)
+    exact, plain = (jax.jit(lambda x: in_parts(x, TABLE, BIAS, 0.1)[0])(x.astype(dtype)) for dtype in ("f4", x.dtype))
+    half = jax.jit(jax.value_and_grad(lambda x: in_parts(x, TABLE, BIAS, 0.1)[0]))(x)[0]
+    assert abs(half - exact) < abs(plain - exact) / 2
     assert np.isfinite(learned_loss(1e6 * x)[1].astype(float)).all()
     assert not np.isfinite(learned_loss(3e38 * x)[0])
 

@@ -70,7 +70,7 @@ def vocabulary_loss(
     all logits never exist at once: losses, and the gradient of their weighted sum, are computed for some tokens at a
     time.
     Only that sum has a gradient, for x, table, bias and weights. `smoothing` is a number or [B,T]. With a gradient on a
-    GPU, logits of 16-bit states and their factors have float16: one above 65,504 makes the loss infinite or NaN.
+    GPU, logits of 16-bit states and their factors are rounded to float16.
     """
     table = unshard_fsdp(table if isinstance(table, Array) else kernel_of(table))
     bias = None if bias is None else unshard_fsdp(bias).astype(jnp.float32)
@@ -232,11 +232,15 @@ def _add_chunk(part: Part, sums: Sums, inputs: tuple[Array, Targets]) -> tuple[S
 
 def _logits(factor: Array, x: Array) -> Array:
     """factor [V,D] times x [N,D] -> float32 logits [V,N]. With a factor in float16 memory has them in float16: half of
-    the bytes, rounded by 2^-11, as are x and the factor, where bfloat16 rounds by 2^-8 (M55, M60)."""
+    the bytes, rounded by 2^-11, where factors of bfloat16 are rounded by 2^-8 (M55, M60). Powers of two keep states
+    below 2."""
     if factor.dtype != jnp.float16:
         return jnp.einsum("VD,ND->VN", factor, x, preferred_element_type=jnp.float32)
-    logits = jnp.einsum("VD,ND->VN", factor, x.astype(jnp.float16))
-    return jax.lax.optimization_barrier(logits).astype(jnp.float32)
+    x = x.astype(jnp.float32)
+    largest = jnp.abs(x).max(-1)
+    unit = jnp.exp2(jnp.floor(jnp.log2(jnp.where(largest > 0, largest, 1))))
+    logits = jnp.einsum("VD,ND->VN", factor, (x / unit[:, None]).astype(jnp.float16))
+    return jax.lax.optimization_barrier(logits).astype(jnp.float32) * unit[None]
 
 
 def _times_table(slopes: Array, kernel: Array) -> Array:

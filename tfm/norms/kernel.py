@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     interpret: bool
 
 
-class Params(NamedTuple):
+class ScaleAndBias(NamedTuple):
     """float32 [D] each; None for a norm without a bias."""
 
     scale: Array
@@ -50,7 +50,7 @@ def normalized(
 
     `forked` returns x before it, for the sum that x goes on to: the gradients of both are added in one pass.
     """
-    rule, params, spec = Rule(eps, centered, forked, platform() != "gpu"), Params(scale, bias), spec_of(x)
+    rule, params, spec = Rule(eps, centered, forked, platform() != "gpu"), ScaleAndBias(scale, bias), spec_of(x)
     if not any(spec):
         return _normalized(rule, x, params)
     of_x, mesh = PartitionSpec(*spec), jax.typeof(x).sharding.mesh
@@ -61,11 +61,11 @@ def normalized(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _normalized(rule: Rule, x: Array, params: Params) -> Array | tuple[Array, Array]:
+def _normalized(rule: Rule, x: Array, params: ScaleAndBias) -> Array | tuple[Array, Array]:
     return _forward(rule, x, params)[0]
 
 
-def _forward(rule: Rule, x: Array, params: Params):
+def _forward(rule: Rule, x: Array, params: ScaleAndBias):
     """The results; and x, its statistics and the parameters for the backward pass."""
     rows, width = x.size // x.shape[-1], x.shape[-1]
     of_rows, of_params = _spec(ROWS, width), _spec(None, width)
@@ -91,32 +91,37 @@ def _backward(rule: Rule, residuals, slopes: Array | tuple[Array, Array]):
     streams = (x, *(reversed(slopes) if rule.forked else (slopes,)))
     rows, width = x.size // x.shape[-1], x.shape[-1]
     programs = min(PROGRAMS, pl.cdiv(rows, ROWS))
-    whole, of_stats = _spec(rows, width, whole=True), pl.BlockSpec((rows,), lambda program: 0)
+    of_rows, of_stats = _spec(rows, width, all_rows=True), pl.BlockSpec((rows,), lambda program: 0)
     of_sums = pl.BlockSpec((None, pl.next_power_of_2(width)), lambda program: (program, 0))
     sums = jax.ShapeDtypeStruct((programs, width), jnp.float32)
     dx, of_scale, of_bias = pl.pallas_call(
         partial(_backward_kernel, rule, (rows, width), programs),
         grid=(programs,),
-        in_specs=[of_stats, of_stats, _spec(None, width), *[whole] * len(streams)],
-        out_specs=[whole, of_sums, of_sums],
+        in_specs=[of_stats, of_stats, _spec(None, width), *[of_rows] * len(streams)],
+        out_specs=[of_rows, of_sums, of_sums],
         out_shape=[jax.ShapeDtypeStruct((rows, width), x.dtype), sums, sums],
         compiler_params=plgpu.CompilerParams(num_warps=WARPS),
         interpret=rule.interpret,
         name="norm_gradient",
     )(mean, factor, params.scale, *(part.reshape(rows, width) for part in streams))
     of_bias = None if params.bias is None else of_bias.sum(0)
-    return dx.reshape(x.shape), Params(of_scale.sum(0), of_bias)
+    return dx.reshape(x.shape), ScaleAndBias(of_scale.sum(0), of_bias)
 
 
 _normalized.defvjp(_forward, _backward)
 
 
-def _spec(rows: int | None, width: int, whole: bool = False) -> pl.BlockSpec:
+def _spec(rows: int | None, width: int, all_rows: bool = False) -> pl.BlockSpec:
     """How a program sees rows [N,D], all of them or its own, or a vector [D]; widths are powers of two."""
     size = pl.next_power_of_2(width)
     if rows is None:
         return pl.BlockSpec((size,), lambda program: 0)
-    return pl.BlockSpec((rows, size), lambda program: (0 if whole else program, 0))
+    return pl.BlockSpec((rows, size), lambda program: (0 if all_rows else program, 0))
+
+
+def _loaded(ref, mask: Array) -> Array:
+    """The numbers of a reference, zeros where the mask is false."""
+    return jnp.where(mask, plgpu.load(ref, mask=mask), 0)
 
 
 def _forward_kernel(rule: Rule, shape: tuple[int, int], x_ref, scale_ref, *refs):
@@ -125,13 +130,13 @@ def _forward_kernel(rule: Rule, shape: tuple[int, int], x_ref, scale_ref, *refs)
     is_row = pl.program_id(0) * ROWS + jnp.arange(ROWS) < shape[0]
     is_column = jnp.arange(x_ref.shape[1]) < shape[1]
     mask = is_row[:, None] & is_column[None]
-    x = plgpu.load(x_ref, mask=mask, other=0.0).astype(jnp.float32)
+    x = _loaded(x_ref, mask).astype(jnp.float32)
     mean = x.sum(1) / shape[1] if rule.centered else jnp.zeros(ROWS)
     centered = jnp.where(mask, x - mean[:, None], 0.0)
     factor = jax.lax.rsqrt((centered * centered).sum(1) / shape[1] + rule.eps)
-    y = centered * factor[:, None] * plgpu.load(scale_ref, mask=is_column, other=0.0)[None]
+    y = centered * factor[:, None] * _loaded(scale_ref, is_column)[None]
     if bias_ref:
-        y = y + plgpu.load(bias_ref[0], mask=is_column, other=0.0)[None]
+        y = y + _loaded(bias_ref[0], is_column)[None]
     plgpu.store(y_ref, y.astype(y_ref.dtype), mask=mask)
     plgpu.store(mean_ref, mean, mask=is_row)
     plgpu.store(factor_ref, factor, mask=is_row)
@@ -142,21 +147,19 @@ def _backward_kernel(rule: Rule, shape: tuple[int, int], programs: int, mean_ref
     *slope_refs, dx_ref, of_scale_ref, of_bias_ref = refs
     rows, width = shape
     is_column, program = jnp.arange(x_ref.shape[1]) < width, pl.program_id(0)
-    scale = plgpu.load(scale_ref, mask=is_column, other=0.0)[None]
+    scale = _loaded(scale_ref, is_column)[None]
 
     def visit(step, sums):
         start = (program + step * programs) * ROWS
         is_row = start + jnp.arange(ROWS) < rows
-        mask, at = is_row[:, None] & is_column[None], pl.ds(start, ROWS)
-        x, slope, *stream = (
-            plgpu.load(ref.at[at, :], mask=mask, other=0.0).astype(jnp.float32) for ref in (x_ref, *slope_refs)
-        )
-        mean, factor = (plgpu.load(ref.at[at], mask=is_row, other=0.0)[:, None] for ref in (mean_ref, factor_ref))
+        mask, place = is_row[:, None] & is_column[None], pl.ds(start, ROWS)
+        x, slope, *stream = (_loaded(ref.at[place, :], mask).astype(jnp.float32) for ref in (x_ref, *slope_refs))
+        mean, factor = (_loaded(ref.at[place], is_row)[:, None] for ref in (mean_ref, factor_ref))
         y, scaled = jnp.where(mask, (x - mean) * factor, 0.0), slope * scale
         rest = scaled - y * ((scaled * y).sum(1) / width)[:, None]
         if rule.centered:
             rest = rest - (scaled.sum(1) / width)[:, None]
-        plgpu.store(dx_ref.at[at, :], sum(stream, factor * rest).astype(dx_ref.dtype), mask=mask)
+        plgpu.store(dx_ref.at[place, :], sum(stream, factor * rest).astype(dx_ref.dtype), mask=mask)
         return sums[0] + slope * y, sums[1] + slope
 
     zeros = jnp.zeros((ROWS, x_ref.shape[1]), jnp.float32)

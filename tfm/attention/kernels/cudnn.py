@@ -28,7 +28,8 @@ def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBia
     is_causal = window is not None and window.right == 0
     left = None if window is None else window.left
     lengths = None if window is None else _shortest(parts)
-    if keys % 2 and window is not None and not is_causal and lengths is None:
+    is_hidden = is_causal and queries <= keys  # the key that makes an odd length even
+    if keys % 2 and window is not None and lengths is None and not is_hidden:
         lengths = jnp.full(batch, keys, jnp.int32)
     y = jax.nn.dot_product_attention(
         _even(q.reshape(batch, queries, -1, size), 1),

@@ -18,13 +18,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from tfm.hashing import mix, threshold
-from tfm.masks.distance import Window
 
 # The score of a pair that the mask hides: finite, so that a query that sees nothing has finite weights.
 HIDDEN = -1e30
 
 
-class Blocks(NamedTuple):
+class BlockSizes(NamedTuple):
     """Sizes of a kernel: queries and keys at a time, warps of a program, and loads in flight."""
 
     queries: int
@@ -34,13 +33,14 @@ class Blocks(NamedTuple):
 
 
 # Not yet timed. They divide padded lengths.
-FORWARD, OF_KEYS, OF_QUERIES = Blocks(128, 64, 4, 3), Blocks(64, 128, 8, 2), Blocks(128, 64, 8, 2)
+FORWARD, OF_KEYS, OF_QUERIES = BlockSizes(128, 64, 4, 3), BlockSizes(64, 128, 8, 2), BlockSizes(128, 64, 8, 2)
 
 
 class Setting(NamedTuple):
     """What is known when the kernels are compiled.
 
-    scale: of scores, times the logarithm of 2
+    scale: of scores, times the logarithm of e
+    sides: keys before and behind a query that it sees; None: all
     keys: their number without padding
     is_padded: whether there is some
     groups: heads of queries for each head of keys
@@ -49,7 +49,7 @@ class Setting(NamedTuple):
     """
 
     scale: float
-    window: Window
+    sides: tuple[int | None, int | None]
     keys: int
     is_padded: bool
     groups: int
@@ -117,7 +117,7 @@ flash.defvjp(_forward, _backward)
 def _call(
     kernel: Callable[..., None],
     setting: Setting,
-    blocks: Blocks,
+    blocks: BlockSizes,
     of_queries: Mapping[str, Array],
     of_keys: Mapping[str, Array],
     operands: Operands,
@@ -129,38 +129,45 @@ def _call(
     The block is cut from the arrays [B,T,N,H] and [B,N,T] of that side; the kernel has the other side as a whole. It is
     called with a dictionary of references, and one of outputs in order.
     """
-    length = next(iter(of_queries.values())).shape[1], next(iter(of_keys.values())).shape[1]
-    size = (blocks.queries, length[1]) if over == "queries" else (length[0], blocks.keys)
-    heads = of_queries["q"].shape[2]
-
-    def spec(x, side: int, of_head):
-        """How a program sees an array."""
-        count, is_cut = size[side], side == (over == "keys")
-        if x.ndim == 4:
-            return pl.BlockSpec((None, count, None, x.shape[3]), lambda b, n, t: (b, t if is_cut else 0, of_head(n), 0))
-        if x.ndim == 3:
-            return pl.BlockSpec((None, None, count), lambda b, n, t: (b, n, t if is_cut else 0))
-        return pl.BlockSpec((None, count), lambda b, n, t: (b, t if is_cut else 0))
-
+    q, k = of_queries["q"], of_keys["k"]
+    is_cut = over == "queries"
+    queries = Cut(blocks.queries if is_cut else q.shape[1], is_cut)
+    keys = Cut(k.shape[1] if is_cut else blocks.keys, not is_cut)
+    cut, length = (queries, q.shape[1]) if is_cut else (keys, k.shape[1])
     inputs = {**of_queries, **of_keys}
-    specs = {name: spec(x, 0, lambda n: n) for name, x in of_queries.items()}
-    specs |= {name: spec(x, 1, lambda n: n // setting.groups) for name, x in of_keys.items()}
+    specs = {name: queries.spec(x) for name, x in of_queries.items()}
+    specs |= {name: keys.spec(x, setting.groups) for name, x in of_keys.items()}
     if operands.seeds is not None:
         inputs["seeds"], specs["seeds"] = operands.seeds, pl.BlockSpec((None, None, 2), lambda b, n, t: (b, n, 0))
-    if operands.query_ids is not None:
+    if operands.query_ids is not None and operands.key_ids is not None:
         inputs |= {"query_ids": operands.query_ids, "key_ids": operands.key_ids}
-        specs |= {"query_ids": spec(operands.query_ids, 0, None), "key_ids": spec(operands.key_ids, 1, None)}
-    side = 1 if over == "keys" else 0
+        specs |= {"query_ids": queries.spec(operands.query_ids), "key_ids": keys.spec(operands.key_ids)}
     return pl.pallas_call(
         lambda *refs: kernel(blocks, dict(zip(inputs, refs[: len(inputs)], strict=True)), *refs[len(inputs) :]),
-        grid=(len(of_queries["q"]), heads, length[side] // size[side]),
+        grid=(*q.shape[::2], length // cut.count),
         in_specs=[*specs.values()],
-        out_specs=[spec(x, side, lambda n: n) for x in outputs],
+        out_specs=[*map(cut.spec, outputs)],
         out_shape=outputs,
         compiler_params=plgpu.CompilerParams(num_warps=blocks.warps, num_stages=blocks.stages),
         interpret=setting.interpret,
         name="attention_over_" + over,
     )(*inputs.values())
+
+
+class Cut(NamedTuple):
+    """The positions of queries or of keys that a program sees: `count` of its own, or all, which are `count`."""
+
+    count: int
+    is_own: bool
+
+    def spec(self, x: Array | jax.ShapeDtypeStruct, groups: int = 1) -> pl.BlockSpec:
+        """For an array [B,T,N,H], whose heads serve `groups` heads of queries each; [B,N,T]; or [B,T]."""
+        block = lambda t: t if self.is_own else 0
+        if x.ndim == 4:
+            return pl.BlockSpec((None, self.count, None, x.shape[3]), lambda b, n, t: (b, block(t), n // groups, 0))
+        if x.ndim == 3:
+            return pl.BlockSpec((None, None, self.count), lambda b, n, t: (b, n, block(t)))
+        return pl.BlockSpec((None, self.count), lambda b, n, t: (b, block(t)))
 
 
 class Side(NamedTuple):
@@ -174,17 +181,17 @@ class Side(NamedTuple):
 def _side(refs, ids: str, place: int, start, count: int, is_block: bool) -> Side:
     """`count` positions from `start` on; the references have this block alone, or all positions."""
     positions = start + jnp.arange(count, dtype=jnp.int32)
-    at = slice(None) if is_block else pl.ds(start, count)
+    places = slice(None) if is_block else pl.ds(start, count)
     words = None
     if "seeds" in refs:
         words = mix(refs["seeds"][place] + positions.astype(jnp.uint32))
-    return Side(positions, refs[ids][at] if ids in refs else None, words)
+    return Side(positions, refs[ids][places] if ids in refs else None, words)
 
 
 def _scores(setting: Setting, q: Array, k: Array, queries: Side, keys: Side) -> Array:
     """q [C,H] and k [c,H] -> float32 [C,c]; hidden pairs have `HIDDEN`."""
     scores = plgpu.dot(q, k.T) * setting.scale
-    left, right = setting.window.left, setting.window.right
+    left, right = setting.sides
     distance = keys.positions[None] - queries.positions[:, None]
     visible = []
     if left is not None:
@@ -210,13 +217,8 @@ def _dropped(setting: Setting, weights: Array, queries: Side, keys: Side) -> Arr
     return jnp.where(keep, weights * (1 / (1 - setting.rate)), 0.0)
 
 
-def _key_blocks(setting: Setting, first: Array, blocks: Blocks, length: int) -> tuple[Array | int, Array | int]:
-    """The first and the last but one block of keys that queries `first` and the next may see."""
-    return _visible_blocks(first, blocks.queries, setting.window.left, setting.window.right, blocks.keys, length)
-
-
 def _visible_blocks(first, count: int, before: int | None, behind: int | None, block: int, length: int):
-    """Blocks, from and up to, with positions from `before` before the first of `count` to `behind` behind the last."""
+    """The blocks, from and up to, of positions from `before` before `first` to `behind` behind the last of `count`."""
     start = 0 if before is None else jax.lax.div(jnp.maximum(first - before, 0), block)
     stop = length // block
     if behind is not None:
@@ -224,7 +226,7 @@ def _visible_blocks(first, count: int, before: int | None, behind: int | None, b
     return start, stop
 
 
-def _forward_kernel(setting: Setting, blocks: Blocks, refs, y_ref, log_mass_ref):
+def _forward_kernel(setting: Setting, blocks: BlockSizes, refs, y_ref, log_mass_ref):
     """Results [C,H] of a block of queries, and the logarithm [C] of the sum of the exponentials of their scores."""
     first = pl.program_id(2) * blocks.queries
     q, queries = refs["q"][...], _side(refs, "query_ids", 0, first, blocks.queries, True)
@@ -232,33 +234,34 @@ def _forward_kernel(setting: Setting, blocks: Blocks, refs, y_ref, log_mass_ref)
     def visit(block, carry):
         total, top, mass = carry
         start = block * blocks.keys
-        at = pl.ds(start, blocks.keys)
+        places = pl.ds(start, blocks.keys)
         keys = _side(refs, "key_ids", 1, start, blocks.keys, False)
-        scores = _scores(setting, q, refs["k"][at, :], queries, keys)
+        scores = _scores(setting, q, refs["k"][places, :], queries, keys)
         new_top = jnp.maximum(top, scores.max(1))
         weights, shrink = jnp.exp2(scores - new_top[:, None]), jnp.exp2(top - new_top)
-        v = refs["v"][at, :]
+        v = refs["v"][places, :]
         added = plgpu.dot(_dropped(setting, weights, queries, keys).astype(v.dtype), v)
         return total * shrink[:, None] + added, new_top, mass * shrink + weights.sum(1)
 
     zeros = jnp.zeros((blocks.queries, q.shape[1]), jnp.float32)
     carry = zeros, jnp.full(blocks.queries, 2 * HIDDEN), jnp.zeros(blocks.queries)
-    bounds = _key_blocks(setting, first, blocks, refs["k"].shape[0])
+    bounds = _visible_blocks(first, blocks.queries, *setting.sides, blocks.keys, len(refs["k"]))
     total, top, mass = jax.lax.fori_loop(*bounds, visit, carry)
-    y_ref[...] = (total / mass[:, None]).astype(y_ref.dtype)
-    log_mass_ref[...] = top + jnp.log2(mass)
+    divisor = jnp.where(mass > 0, mass, 1)  # there may be no block of keys
+    y_ref[...] = (total / divisor[:, None]).astype(y_ref.dtype)
+    log_mass_ref[...] = jnp.where(mass > 0, top + jnp.log2(divisor), 0)
 
 
-def _slopes(setting: Setting, refs, at, q: Array, k: Array, v: Array, queries: Side, keys: Side):
+def _slopes(setting: Setting, refs, places, q: Array, k: Array, v: Array, queries: Side, keys: Side):
     """Of a tile: queries' slopes [C,H], weights after dropout [C,c], and slopes of scores [C,c]."""
-    slope = refs["slope"][at, :]
-    weights = jnp.exp2(_scores(setting, q, k, queries, keys) - refs["log_mass"][at][:, None])
+    slope = refs["slope"][places, :]
+    weights = jnp.exp2(_scores(setting, q, k, queries, keys) - refs["log_mass"][places][:, None])
     of_weights = _dropped(setting, plgpu.dot(slope, v.T), queries, keys)
-    of_scores = weights * (of_weights - refs["inner"][at][:, None])
+    of_scores = weights * (of_weights - refs["inner"][places][:, None])
     return slope, _dropped(setting, weights, queries, keys), of_scores
 
 
-def _keys_kernel(setting: Setting, blocks: Blocks, refs, dk_ref, dv_ref):
+def _keys_kernel(setting: Setting, blocks: BlockSizes, refs, dk_ref, dv_ref):
     """The gradients [c,H] of a block of keys and values."""
     first = pl.program_id(2) * blocks.keys
     k, v, keys = refs["k"][...], refs["v"][...], _side(refs, "key_ids", 1, first, blocks.keys, True)
@@ -266,32 +269,31 @@ def _keys_kernel(setting: Setting, blocks: Blocks, refs, dk_ref, dv_ref):
     def visit(block, carry):
         dk, dv = carry
         start = block * blocks.queries
-        at = pl.ds(start, blocks.queries)
-        q, queries = refs["q"][at, :], _side(refs, "query_ids", 0, start, blocks.queries, False)
-        slope, weights, of_scores = _slopes(setting, refs, at, q, k, v, queries, keys)
+        places = pl.ds(start, blocks.queries)
+        q, queries = refs["q"][places, :], _side(refs, "query_ids", 0, start, blocks.queries, False)
+        slope, weights, of_scores = _slopes(setting, refs, places, q, k, v, queries, keys)
         dv = dv + plgpu.dot(weights.astype(slope.dtype).T, slope)
         return dk + plgpu.dot(of_scores.astype(q.dtype).T, q), dv
 
     zeros = jnp.zeros(k.shape, jnp.float32)
-    window = setting.window
-    bounds = _visible_blocks(first, blocks.keys, window.right, window.left, blocks.queries, refs["q"].shape[0])
+    bounds = _visible_blocks(first, blocks.keys, *setting.sides[::-1], blocks.queries, len(refs["q"]))
     dk, dv = jax.lax.fori_loop(*bounds, visit, (zeros, zeros))
     dk_ref[...] = (dk * (setting.scale / math.log2(math.e))).astype(dk_ref.dtype)
     dv_ref[...] = dv.astype(dv_ref.dtype)
 
 
-def _queries_kernel(setting: Setting, blocks: Blocks, refs, dq_ref):
+def _queries_kernel(setting: Setting, blocks: BlockSizes, refs, dq_ref):
     """The gradient [C,H] of a block of queries."""
     first = pl.program_id(2) * blocks.queries
     q, queries = refs["q"][...], _side(refs, "query_ids", 0, first, blocks.queries, True)
 
     def visit(block, dq):
         start = block * blocks.keys
-        at = pl.ds(start, blocks.keys)
-        k, keys = refs["k"][at, :], _side(refs, "key_ids", 1, start, blocks.keys, False)
-        *_, of_scores = _slopes(setting, refs, slice(None), q, k, refs["v"][at, :], queries, keys)
+        places = pl.ds(start, blocks.keys)
+        k, keys = refs["k"][places, :], _side(refs, "key_ids", 1, start, blocks.keys, False)
+        *_, of_scores = _slopes(setting, refs, slice(None), q, k, refs["v"][places, :], queries, keys)
         return dq + plgpu.dot(of_scores.astype(k.dtype), k)
 
-    bounds = _key_blocks(setting, first, blocks, refs["k"].shape[0])
+    bounds = _visible_blocks(first, blocks.queries, *setting.sides, blocks.keys, len(refs["k"]))
     dq = jax.lax.fori_loop(*bounds, visit, jnp.zeros(q.shape, jnp.float32))
     dq_ref[...] = (dq * (setting.scale / math.log2(math.e))).astype(dq_ref.dtype)

@@ -40,7 +40,7 @@ def _triton(q: Array, k: Array, v: Array, mask: Mask | None, bias: None, dropout
     assert window is not None
     setting = flash.Setting(
         scale=math.log2(math.e) / math.sqrt(size),
-        window=window,
+        sides=(window.left, window.right),
         keys=keys,
         is_padded=keys % MULTIPLE > 0,
         groups=heads[1],

@@ -124,7 +124,7 @@ class Texts(nn.Module):
         return functional.cross_entropy(self.model(tokens, target).float().flatten(0, 1), labels.flatten())
 
 
-class Folder(nn.Module):
+class LossOfFolder(nn.Module):
     """The loss of a folder's model on its batches, in turn."""
 
     def __init__(self, work: FolderWork):
@@ -172,7 +172,7 @@ class TorchTrainer:
     def __init__(self, work: PlainWork | FolderWork):
         torch.manual_seed(0)
         self.device, self.is_half = work["device"], work["dtype"] == "bfloat16"
-        model = Folder(cast(FolderWork, work)) if "folder" in work else Texts(cast(PlainWork, work))
+        model = LossOfFolder(cast(FolderWork, work)) if "folder" in work else Texts(cast(PlainWork, work))
         self.model = model.to(self.device).train()
         self.parameters = list(self.model.parameters())
         self.run = torch.compile(self.model) if work["compile"] else self.model
