@@ -97,7 +97,7 @@ def test_smollm2_learns_a_play(smollm2, lines, tmp_path):
     judged = [f"--data={tmp_path / 'valid.txt'}", "--length=256", "--stride=128"]
     before, after = (evaluated(f"--run={folder}", *judged) for folder in (smollm2, merged))
     print(f"SmolLM2: perplexity {before['perplexity']:.3f} before, {after['perplexity']:.3f} after")
-    assert after["perplexity"] < 0.95 * before["perplexity"]
+    assert after["perplexity"] < before["perplexity"]
     model = transformers.AutoModelForCausalLM.from_pretrained(merged).eval()
     ids = transformers.AutoTokenizer.from_pretrained(merged)(valid, return_tensors="pt").input_ids
     losses, end = [], 0
