@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -100,7 +99,7 @@ def fill():
     def fill(specs, seed=0):
         rng = np.random.default_rng(seed)
         return jax.tree.map(
-            lambda spec: jnp.asarray(rng.normal(0.5, 0.5, spec.shape).astype(np.float32), jnp.float32), specs
+            lambda spec: jax.device_put(np.float32(rng.normal(0.5, 0.5, spec.shape).astype(np.float32))), specs
         )
 
     return fill

@@ -85,8 +85,8 @@ def inputs_of(config, rows=2):
     """What a model reads: the texts, or random ones where there are more rows; or random images."""
     rng = np.random.default_rng(0)
     if config.input.grid:
-        return jnp.asarray(rng.normal(size=(rows, *config.input.pixels)), jnp.float32)
-    return TOKENS if rows == 2 else jnp.asarray(rng.integers(0, 60, (rows, 8)), jnp.int32)
+        return jax.device_put(np.float32(rng.normal(size=(rows, *config.input.pixels))))
+    return TOKENS if rows == 2 else jax.device_put(np.int32(rng.integers(0, 60, (rows, 8))))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -200,7 +200,7 @@ def test_nothing_later_has_influence_on_a_decoder(name):
     """By gradient; and everything before has some, unless a pattern hides it."""
     config, _, _, params = model_of(name)
     context = tfm.AttentionContext(tfm.default_positions(TOKENS[:1]), causal=True)
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(1, 8, config.width)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(1).normal(size=(1, 8, config.width))))
     jacobian = jax.jit(jax.jacrev(lambda x: tfm.stack(params, config, x, context)[0]))(x)
     influence = np.abs(jacobian).max(axis=(0, 2, 3, 5))
     assert (influence[np.triu_indices(8, 1)] == 0).all()

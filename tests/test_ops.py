@@ -30,7 +30,7 @@ EQUATIONS = [
 
 
 def normal(seed, *shape):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+    return jax.device_put(np.float32(np.random.default_rng(seed).normal(size=shape)))
 
 
 def operands(equation):

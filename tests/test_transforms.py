@@ -182,15 +182,15 @@ def argument(rng, text):
     axes, _, below = text.partition(":")
     shape = tuple(SIZES[letter] for letter in axes)
     return (
-        jnp.asarray(rng.integers(0, int(below), shape), jnp.int32)
+        jax.device_put(np.int32(rng.integers(0, int(below), shape)))
         if below
-        else jnp.asarray(rng.normal(size=shape), jnp.float32)
+        else jax.device_put(np.float32(rng.normal(size=shape)))
     )
 
 
 def arguments(case, seed):
     rng = np.random.default_rng(seed)
-    params = jax.tree.map(lambda spec: jnp.asarray(rng.normal(0.1, 0.3, spec.shape), jnp.float32), case.specs)
+    params = jax.tree.map(lambda spec: jax.device_put(np.float32(rng.normal(0.1, 0.3, spec.shape))), case.specs)
     return params, *(argument(rng, text) for text in case.arrays)
 
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 B, T, S, K, G, H = 2, 13, 11, 2, 3, 4
 RNG = np.random.default_rng(0)
-SEGMENTS = tfm.segments(jnp.asarray(RNG.integers(0, 3, (B, T))), jnp.asarray(RNG.integers(0, 3, (B, S))))
-PADDING = tfm.padding(jnp.asarray(RNG.integers(0, 2, (B, S))))
+SEGMENTS = tfm.segments(jax.device_put(RNG.integers(0, 3, (B, T))), jax.device_put(RNG.integers(0, 3, (B, S))))
+PADDING = tfm.padding(jax.device_put(RNG.integers(0, 2, (B, S))))
 PREFIX = tfm.prefix(jnp.array([3, 8]))
 MASKS = {
     "none": None,
@@ -50,14 +50,14 @@ def small(monkeypatch):
 def arrays(batch=B, queries=T, keys=S, size=H):
     rng = np.random.default_rng(1)
     shapes = (batch, queries, K, G, size), (batch, keys, K, size), (batch, keys, K, size)
-    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+    return [jax.device_put(np.float32(rng.normal(size=shape))) for shape in shapes]
 
 
 def values_and_gradients(kernel, mask, *inputs, bias=lambda table: None):
     """Of q, k, v and the table of a bias, where rows that see something count."""
     q, k = inputs[:2]
     seen = True if mask is None else mask.dense(q.shape[1], k.shape[1]).any(-1)[:, :, None, None, None]
-    weights = jnp.where(seen, jnp.asarray(np.random.default_rng(2).normal(size=q.shape), jnp.float32), 0)
+    weights = jnp.where(seen, jax.device_put(np.float32(np.random.default_rng(2).normal(size=q.shape))), 0)
 
     def total(*inputs):
         y = jnp.where(seen, kernel(*inputs[:3], mask, bias(inputs[-1])), 0)
@@ -76,7 +76,7 @@ def assert_same(actual, expected):
 )
 def test_chunks_agree_with_the_einsum(name, small):
     """With grouped heads and a learned bias, whose table has a gradient too."""
-    table = jnp.asarray(np.random.default_rng(3).normal(size=(8, K, G)), jnp.float32)
+    table = jax.device_put(np.float32(np.random.default_rng(3).normal(size=(8, K, G))))
     bias = lambda table: T5Bias(table, bidirectional=True, max_distance=16)
     results = [
         values_and_gradients(kernel, MASKS[name], *arrays(), table, bias=bias) for kernel in (tfm.chunked, tfm.attend)
@@ -183,9 +183,9 @@ def test_chunks_on_shards(small):
     """
     rng = np.random.default_rng(1)
     q, k, v = (
-        jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((4, 6, 2, 2, 4), (4, 6, 2, 4), (4, 6, 2, 4))
+        jax.device_put(np.float32(rng.normal(size=shape))) for shape in ((4, 6, 2, 2, 4), (4, 6, 2, 4), (4, 6, 2, 4))
     )
-    mask = tfm.causal() & tfm.segments(jnp.asarray(rng.integers(0, 2, (4, 6))))
+    mask = tfm.causal() & tfm.segments(jax.device_put(rng.integers(0, 2, (4, 6))))
     grad = lambda kernel: jax.jit(jax.grad(lambda *x: (kernel(*x, mask) ** 2).sum(), argnums=(0, 1, 2)))
     mesh = tfm.make_mesh(2, 2, 2)
     with jax.set_mesh(mesh):
@@ -222,8 +222,8 @@ class KeySet(tfm.Mask):
 def test_biases_and_masks_on_shards(small):
     """Arrays of a bias are cut where it says that they have rows; a mask that says nothing of its arrays is not cut."""
     rng = np.random.default_rng(1)
-    q, k, v = (jnp.asarray(rng.normal(size=(4, 6, *shape)), jnp.float32) for shape in ((2, 2, 4), (2, 4), (2, 4)))
-    bias, mask = Offsets(jnp.asarray(rng.normal(size=(4, 6)), jnp.float32)), tfm.strided(2)
+    q, k, v = (jax.device_put(np.float32(rng.normal(size=(4, 6, *shape)))) for shape in ((2, 2, 4), (2, 4), (2, 4)))
+    bias, mask = Offsets(jax.device_put(np.float32(rng.normal(size=(4, 6))))), tfm.strided(2)
     loss = lambda kernel: lambda q, k, v, bias: (kernel(q, k, v, mask, bias) ** 2).sum()
     grad = lambda kernel: jax.jit(jax.grad(loss(kernel), argnums=(0, 1, 2, 3)))
     mesh = tfm.make_mesh(2, 2, 2)
@@ -452,11 +452,11 @@ SPLASHED = {
     "none": None,
     "window": tfm.window(9, 3),
     "packed": tfm.causal()
-    & tfm.segments(jnp.asarray(np.sort(RNG.integers(0, 3, (B, 128)))))
+    & tfm.segments(jax.device_put(np.sort(RNG.integers(0, 3, (B, 128)))))
     & tfm.padding(jnp.arange(128)[None] < 100),
     "strided": tfm.causal()
     & (tfm.window(5, 0) | tfm.strided(7))
-    & tfm.segments(jnp.asarray(np.sort(RNG.integers(0, 3, (B, 128))))),
+    & tfm.segments(jax.device_put(np.sort(RNG.integers(0, 3, (B, 128))))),
     "local": tfm.causal() & tfm.local_blocks(32, before=1),
     "fixed": tfm.causal() & (tfm.local_blocks(32) | tfm.summaries(32, 4)),
     "global": tfm.window(9, 9) | tfm.global_tokens(3),

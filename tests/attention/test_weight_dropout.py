@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 B, T, K, G, H, RATE = 2, 24, 2, 2, 4, 0.3
 KEY = jax.random.key(7)
 STRIDED = tfm.causal() & (tfm.window(2, 0) | tfm.strided(5))
-PACKED = tfm.causal() & tfm.segments(jnp.asarray(np.sort(np.random.default_rng(0).integers(0, 3, (B, T)))))
+PACKED = tfm.causal() & tfm.segments(jax.device_put(np.sort(np.random.default_rng(0).integers(0, 3, (B, T)))))
 
 
 @pytest.fixture
@@ -28,16 +28,20 @@ def small(monkeypatch):
 
 def arrays():
     rng = np.random.default_rng(1)
-    return [jnp.asarray(rng.normal(size=(B, T, *shape)), jnp.float32) for shape in ((K, G, H), (K, H), (K, H))]
+    return [jax.device_put(np.float32(rng.normal(size=(B, T, *shape)))) for shape in ((K, G, H), (K, H), (K, H))]
 
 
 def factors(mask, key=KEY):
     """What the kernel multiplies the weights [B,T,K,G,S] by, read off values that are unit vectors; 0 where there is
     no weight."""
-    q, k, _ = arrays()
-    units = jnp.broadcast_to(jnp.eye(T)[None, :, None], (B, T, K, T))
-    weights = tfm.attend(q, k, units, mask)
-    return jnp.where(weights > 0, tfm.chunked(q, k, units, mask, None, RATE, key) / weights, 0)
+    units = np.broadcast_to(np.eye(T, dtype=np.float32)[None, :, None], (B, T, K, T))
+
+    @jax.jit  # anew each time: sizes of blocks change
+    def divided(q, k):
+        weights = tfm.attend(q, k, units, mask)
+        return jnp.where(weights > 0, tfm.chunked(q, k, units, mask, None, RATE, key) / weights, 0)
+
+    return divided(*arrays()[:2])
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_weights_are_dropped_at_the_rate(mask, small):
 )
 def test_gradients_drop_the_same_weights(mask, small):
     """As a dense form with the factors of the forward pass; and again for the same key, not for another one."""
-    scales, weights_of_y = factors(mask), jnp.asarray(np.random.default_rng(2).normal(size=(B, T, K, G, H)))
+    scales, weights_of_y = factors(mask), jax.device_put(np.random.default_rng(2).normal(size=(B, T, K, G, H)))
 
     def dense(q, k, v):
         scores = jnp.einsum("BTKGH,BSKH->BKGTS", q, k) / np.sqrt(H)
@@ -70,24 +74,29 @@ def test_gradients_drop_the_same_weights(mask, small):
         weights = jnp.moveaxis(jax.nn.softmax(scores), 3, 1) * scales
         return (jnp.einsum("BTKGS,BSKH->BTKGH", weights, v) * weights_of_y.astype(q.dtype)).sum()
 
-    def blocks(q, k, v, key=KEY):
+    def blocks(q, k, v, key):
         return (tfm.chunked(q, k, v, mask, None, RATE, key) * weights_of_y.astype(q.dtype)).sum()
 
-    expected = jax.value_and_grad(dense, argnums=(0, 1, 2))(*arrays())
-    actual = jax.value_and_grad(blocks, argnums=(0, 1, 2))(*arrays())
+    expected = jax.jit(jax.value_and_grad(dense, argnums=(0, 1, 2)))(*arrays())
+    gradient = jax.jit(jax.value_and_grad(blocks, argnums=(0, 1, 2)))
+    actual = gradient(*arrays(), KEY)
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-    assert blocks(*arrays()) == actual[0] != blocks(*arrays(), key=jax.random.key(8))
+    assert gradient(*arrays(), KEY)[0] == actual[0] != gradient(*arrays(), jax.random.key(8))[0]
 
 
 def test_the_gradient_is_the_slope_under_a_key(small):
-    inputs, directions = arrays(), [jnp.flip(x, axis=1) for x in arrays()]
-    loss = lambda step: jnp.square(
-        tfm.chunked(*(x + step * d for x, d in zip(inputs, directions, strict=True)), STRIDED, None, RATE, KEY)
-    ).sum()
-    gradients = jax.grad(lambda *x: jnp.square(tfm.chunked(*x, STRIDED, None, RATE, KEY)).sum(), argnums=(0, 1, 2))
-    slope = sum((g * d).sum() for g, d in zip(gradients(*inputs), directions, strict=True))
-    np.testing.assert_allclose((loss(1e-2) - loss(-1e-2)) / 2e-2, slope, rtol=1e-2)
+    inputs = [np.asarray(x) for x in arrays()]
+    directions = [np.flip(x, axis=1) for x in inputs]
+    loss = lambda *x: jnp.square(tfm.chunked(*x, STRIDED, None, RATE, KEY)).sum()
+    value = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
+
+    def ahead(step):
+        moved = [x + np.float32(step) * d for x, d in zip(inputs, directions, strict=True)]
+        return float(value(*moved)[0])
+
+    slope = sum((np.asarray(g) * d).sum() for g, d in zip(value(*inputs)[1], directions, strict=True))
+    np.testing.assert_allclose((ahead(1e-2) - ahead(-1e-2)) / 2e-2, slope, rtol=1e-2)
 
 
 def test_the_mean_over_keys_is_attention_without_dropout(small):
@@ -101,12 +110,13 @@ def test_draws_do_not_depend_on_each_other():
     """Those of neighbours in every axis, and of another key, have no correlation."""
     size = 256
 
+    @jax.jit
     def draw(key):
         dropout = weight_dropout(jnp.zeros((2, size, 2, 2, 4)), 0.5, key)
         i = jnp.arange(size)[None]
-        return np.asarray(dropout.apply(jnp.ones((2, 2, 2, size, size)), i, i)) - 1
+        return dropout.apply(jnp.ones((2, 2, 2, size, size)), i, i) - 1
 
-    drawn = draw(KEY)
+    drawn = np.asarray(draw(KEY))
     limit = 5 / np.sqrt(drawn.size / 2)
     assert abs(drawn.mean()) < limit
     assert abs((drawn * draw(jax.random.key(8))).mean()) < limit

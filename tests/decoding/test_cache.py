@@ -150,7 +150,7 @@ def test_cached_attention_adds_a_bias_and_asks_the_mask(mask):
     """As the last rows of plain attention over everything; without a mask the new tokens see each other both ways."""
     rng = np.random.default_rng(0)
     q, k, v = (
-        jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 7, 2, 2, 4), (2, 7, 2, 4), (2, 7, 2, 4))
+        jax.device_put(np.float32(rng.normal(size=shape))) for shape in ((2, 7, 2, 2, 4), (2, 7, 2, 4), (2, 7, 2, 4))
     )
     bias = tfm.alibi(4, kv_heads=2)
     expected = tfm.attend(q, k, v, mask, bias)

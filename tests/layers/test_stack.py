@@ -115,11 +115,11 @@ def parameters(config):
     """As initialized, plus noise, so that no two biases or norms are the same."""
     model = random_params(tfm.encoder_specs(config))
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: leaf + jnp.asarray(0.1 * rng.normal(size=leaf.shape), jnp.float32), model)
+    return jax.tree.map(lambda leaf: leaf + jax.device_put(np.float32(0.1 * rng.normal(size=leaf.shape))), model)
 
 
 def inputs(rows=2, length=6):
-    return jnp.asarray(np.random.default_rng(1).normal(size=(rows, length, 16)), jnp.float32)
+    return jax.device_put(np.float32(np.random.default_rng(1).normal(size=(rows, length, 16))))
 
 
 stack = jax.jit(tfm.stack, static_argnums=1)

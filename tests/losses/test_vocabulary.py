@@ -17,9 +17,9 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(vocab=50, pad_vocab_to=8, width=16, heads=2)  # the table has 56 rows
 RNG = np.random.default_rng(0)
-X, TABLE, BIAS = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((8, 12, 16), (56, 16), (56,)))
-TARGETS, WEIGHTS = jnp.asarray(RNG.integers(0, 50, (8, 12))), jnp.asarray(RNG.random((8, 12)), jnp.float32)
-SMOOTHING = jnp.asarray(RNG.random((8, 12)) * 0.3, jnp.float32)
+X, TABLE, BIAS = (jax.device_put(np.float32(RNG.normal(size=shape))) for shape in ((8, 12, 16), (56, 16), (56,)))
+TARGETS, WEIGHTS = jax.device_put(RNG.integers(0, 50, (8, 12))), jax.device_put(np.float32(RNG.random((8, 12))))
+SMOOTHING = jax.device_put(np.float32(RNG.random((8, 12)) * 0.3))
 
 
 def by_hand(smoothing):

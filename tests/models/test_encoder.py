@@ -45,7 +45,7 @@ def parameters(config):
     """As initialized, plus noise, so that no two biases or norms are the same."""
     model = random_params(tfm.encoder_specs(config))
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: leaf + jnp.asarray(0.1 * rng.normal(size=leaf.shape), jnp.float32), model)
+    return jax.tree.map(lambda leaf: leaf + jax.device_put(np.float32(0.1 * rng.normal(size=leaf.shape))), model)
 
 
 states = jax.jit(tfm.encoder, static_argnums=1)
@@ -184,7 +184,7 @@ def test_padding_that_no_mask_hides_changes_a_text():
 def test_packed_documents_have_no_influence_on_each_other():
     """By the largest gradient of each position for each."""
     model, ids = parameters(CONFIG), np.array([1, 1, 1, 1, 2, 2, 2])
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(1, 7, CONFIG.width)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(1).normal(size=(1, 7, CONFIG.width))))
     context = context_of(x, tfm.segments(jnp.asarray(ids)[None]))
     jacobian = jax.jit(jax.jacrev(lambda x: tfm.stack(model, CONFIG, x, context)[0]))(x)
     influence = np.abs(jacobian).max(axis=(0, 2, 3, 5))

@@ -38,7 +38,7 @@ KINDS = {
     "periods": {"period": 2, "period.1.mixer": "softmax", "period.1.mixer.pattern": "sliding"},
     "prefix": {"prefix": 1, "prefix.0.position": "rotary", "period": 2, "period.1.position": "alibi"},
 }
-TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 6)), jnp.int32)
+TOKENS = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 11, (2, 6))))
 
 
 decoder = jax.jit(tfm.decoder, static_argnums=1)

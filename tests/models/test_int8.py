@@ -54,7 +54,7 @@ def rows_of_eight_bits(equation, x):
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_product(case, dtype):
     equation, x_shape, shape, summed = PRODUCTS[case]
-    x, kernel = jnp.asarray(RNG.standard_normal(x_shape), dtype), jnp.asarray(RNG.standard_normal(shape))
+    x, kernel = jnp.asarray(RNG.standard_normal(x_shape), dtype), jax.device_put(RNG.standard_normal(shape))
     leaf = quantize(kernel, summed)
     actual = tfm.einsum(equation, x, leaf)
     exact = np.asarray(x, np.float64)
@@ -68,7 +68,7 @@ def test_product(case, dtype):
 
 
 def test_rows_of_zeros_and_rows_that_are_not_finite():
-    leaf = quantize(jnp.asarray(RNG.standard_normal((4, 3))), (0,))
+    leaf = quantize(jax.device_put(RNG.standard_normal((4, 3))), (0,))
     x = jnp.array([[[0.0] * 4, [np.nan, 1, 1, 1], [np.inf, 1, 1, 1], [1.0] * 4]])
     y = tfm.einsum("BTD,DF->BTF", x, leaf)[0]
     assert (y[0] == 0).all()
@@ -92,7 +92,7 @@ def test_a_model_computes_with_the_kernels_that_it_has():
     assert 0 < np.abs(logits - exact)[..., :56].max() < 0.1 * np.abs(exact[..., :56]).max()
     assert weight_bytes(small) < 0.5 * weight_bytes(params)
     targets, weights = tokens[:, 1:], jnp.ones((2, 11))
-    x = jnp.asarray(RNG.normal(size=(2, 11, 16)), "float32")
+    x = jax.device_put(np.float32(RNG.normal(size=(2, 11, 16))))
     losses = [tfm.vocabulary_loss(CONFIG, tree.output, x, targets, weights)[0] for tree in (small, plain)]
     np.testing.assert_allclose(*losses, rtol=1e-3)
     actual, expected = (tfm.generate(tree, CONFIG, [[1, 2], [3]], 4) for tree in (small, plain))

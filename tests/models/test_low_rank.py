@@ -18,10 +18,13 @@ SPECS = low_rank_specs(tfm.masked_lm_specs(CONFIG), ["query", "value", "output",
 MESHES = {"fsdp and tensor": (2, 2, 2), "tensor and context": (1, 1, 4, 2)}
 
 
+encoder, masked_lm = (jax.jit(function, static_argnums=1) for function in (tfm.encoder, tfm.masked_lm))
+
+
 def filled(specs, seed=0):
     """Parameters without zeros."""
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda spec: jnp.asarray(0.3 * rng.standard_normal(spec.shape), jnp.float32), specs)
+    return jax.tree.map(lambda spec: jax.device_put(np.float32(0.3 * rng.standard_normal(spec.shape))), specs)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +55,11 @@ def test_a_table_with_an_update_is_the_merged_table():
     merged = merge_low_rank(params)
     assert isinstance(params.encoder.embed.tokens, LowRank)
     tokens, where = jnp.arange(24).reshape(2, 12), jnp.arange(6).reshape(2, 3)
-    logits, expected = (tfm.masked_lm(tree, CONFIG, tokens, where) for tree in (params, merged))
+    logits, expected = (masked_lm(tree, CONFIG, tokens, where) for tree in (params, merged))
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
-    x, targets = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 16)), "float32"), where
-    losses = [tfm.vocabulary_loss(CONFIG, tree.output, x, targets, jnp.ones((2, 3)))[0] for tree in (params, merged)]
+    x, targets = np.float32(np.random.default_rng(0).normal(size=(2, 3, 16))), where
+    loss = jax.jit(lambda table: tfm.vocabulary_loss(CONFIG, table, x, targets, jnp.ones((2, 3)))[0])
+    losses = [loss(tree.output) for tree in (params, merged)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     fresh = tfm.init(low_rank_specs(tfm.masked_lm_specs(CONFIG), ["tokens"], 2, 1.0), jax.random.key(0))
     np.testing.assert_array_equal(fresh.encoder.embed.tokens.kernel, fresh.encoder.embed.tokens.base)
@@ -66,11 +70,11 @@ def test_a_table_with_an_update_is_the_merged_table():
 def test_merged_model_computes_the_same(scan):
     config, params = dataclasses.replace(CONFIG, scan=scan), filled(SPECS)
     tokens = jnp.arange(24).reshape(2, 12)
-    actual = tfm.encoder(params.encoder, config, tokens)
+    actual = encoder(params.encoder, config, tokens)
     merged = merge_low_rank(params)
     assert jax.tree.structure(merged) == jax.tree.structure(tfm.masked_lm_specs(CONFIG))
-    np.testing.assert_allclose(actual, tfm.encoder(merged.encoder, config, tokens), rtol=1e-4, atol=1e-5)
-    base = tfm.encoder(low_rank_base(params).encoder, config, tokens)
+    np.testing.assert_allclose(actual, encoder(merged.encoder, config, tokens), rtol=1e-4, atol=1e-5)
+    base = encoder(low_rank_base(params).encoder, config, tokens)
     assert float(jnp.abs(actual - base).max()) > 0.1
 
 
@@ -100,14 +104,14 @@ def test_dropout_of_every_layer_is_its_own(scan):
     keys = jax.random.key_data(keyed.encoder.layers.period[0].mixer.value.kernel.key)
     assert len({tuple(key) for key in np.asarray(keys).tolist()}) == 3
     tokens = jnp.arange(24).reshape(2, 12)
-    plain, dropped = (tfm.encoder(tree.encoder, config, tokens) for tree in (params, keyed))
+    plain, dropped = (encoder(tree.encoder, config, tokens) for tree in (params, keyed))
     assert float(jnp.abs(plain - dropped).max()) > 1e-3
     assert with_dropout_keys(params, None) is params
 
 
 def loss(params, model, batch, key):
     """A loss of everything that the model says."""
-    logits = tfm.masked_lm(params, model, batch["tokens"], batch["tokens"] % 12, key=key)
+    logits = masked_lm(params, model, batch["tokens"], batch["tokens"] % 12, key=key)
     return {"loss": jnp.square(logits).sum(), "weight": jnp.float32(batch["tokens"].size)}
 
 

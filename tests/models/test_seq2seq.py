@@ -29,7 +29,7 @@ CONFIG = tfm.override(
     {"input.token_types": None, "input.norm": False, "input.scale": True, "position": "sinusoidal"},
 )
 RNG = np.random.default_rng(0)
-SOURCE, TARGET = jnp.asarray(RNG.integers(0, 40, (3, 9))), jnp.asarray(RNG.integers(0, 40, (3, 7)))
+SOURCE, TARGET = jax.device_put(RNG.integers(0, 40, (3, 9))), jax.device_put(RNG.integers(0, 40, (3, 7)))
 VALID = jnp.arange(9)[None] < jnp.array([[9], [5], [7]])
 VARIANTS = {
     "post": {},
@@ -231,7 +231,7 @@ def test_beams_on_a_mesh_share_the_memory_of_their_text(coverage):
     """Eight devices as one; the beams of a text lie where its memory lies."""
     config = tfm.override(CONFIG, {"heads": 4})
     params, strategy = random_params(tfm.seq2seq_specs(config), 3), tfm.Beam(3, coverage=coverage)
-    source = jnp.asarray(np.random.default_rng(1).integers(0, 40, (8, 5)))
+    source = jax.device_put(np.random.default_rng(1).integers(0, 40, (8, 5)))
 
     def search(params, source):
         model = jax.jit(tfm.encode_source, static_argnums=1)(params, config, source)

@@ -29,7 +29,7 @@ JOINS = {
 def parameters(specs):
     """Random numbers in place of every parameter."""
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda spec: jnp.asarray(0.4 * rng.normal(size=spec.shape), jnp.float32), specs)
+    return jax.tree.map(lambda spec: jax.device_put(np.float32(0.4 * rng.normal(size=spec.shape))), specs)
 
 
 @pytest.mark.parametrize("scheme", JOINS)

@@ -494,7 +494,7 @@ def test_ratios_divide_by_the_sums_of_all_parts():
 def test_parts_of_uneven_rows_are_the_whole_batch():
     """The distance of states, and the loss of pairs, of two parts with more and with fewer states add up."""
     rng = np.random.default_rng(0)
-    hidden = [jnp.asarray(rng.normal(size=(2, 2, 4, 3)), jnp.float32) for _ in range(2)]
+    hidden = [jax.device_put(np.float32(rng.normal(size=(2, 2, 4, 3)))) for _ in range(2)]
     valid = np.arange(4) < np.array([[[4], [4]], [[1], [2]]])
     weights = np.float32(rng.random((2, 2)))
     loss = teaching.DistilledLoss(

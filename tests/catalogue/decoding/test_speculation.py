@@ -83,7 +83,7 @@ def test_an_ngram_is_the_last_place_with_most_equal_tokens():
 
 
 def test_the_distribution_is_that_of_the_draws():
-    logits = jnp.asarray(np.random.default_rng(0).normal(size=(1, 9)), jnp.float32)
+    logits = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(1, 9))))
     strategy = tfm.Sample(temperature=0.8, top_k=6, top_p=0.9)
     probabilities = np.asarray(distribution(strategy, logits, None), np.float64)[0]
     assert probabilities.sum() == pytest.approx(1, abs=1e-6)

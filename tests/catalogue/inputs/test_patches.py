@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 IMAGES = {"input": "patches", "input.size": 4, "input.image_width": 6, "input.patch": 2, "input.channels": 3}
 CONFIG = tfm.override(tfm.Config(layers=2, heads=2, width=16, ffn=24, classes=5, dropout=0.0), IMAGES)
-PIXELS = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 6, 3)), jnp.float32)
+PIXELS = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(2, 4, 6, 3))))
 ENCODER, CLASSIFY = (jax.jit(function, static_argnums=1) for function in (tfm.encoder, tfm.classify))
 # By the names of positions, dotted names and values.
 POSITIONS = {

@@ -23,7 +23,7 @@ def test_a_token_reads_its_window_alone(causal, reads):
     call = tfm.LayerCall(
         config.mixer, config, params, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
     )
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 9, 4)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(1, 9, 4))))
     slope = jax.jit(jax.grad(lambda x: mixer.forward(call, x, None, None)[0][0, 5].sum()))(x)
     assert set(np.flatnonzero(np.abs(slope).sum((0, 2)))) == reads
 

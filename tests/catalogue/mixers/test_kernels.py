@@ -30,7 +30,7 @@ def mixed(name, x, causal):
 
 @pytest.mark.parametrize("name", ["linear", "performer", "aft", "aft_local", "aft_simple"])
 def test_a_decoder_is_an_encoder_of_what_it_has_read(name):
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 16)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(2, 8, 16))))
     y = mixed(name, x, causal=True)
     for length in (8, 5):
         np.testing.assert_allclose(y[:, length - 1], mixed(name, x[:, :length], causal=False)[:, -1], 1e-5, 1e-5)

@@ -14,8 +14,8 @@ from tfm.catalogue.options.mixers.fewer_keys import Nystrom
 pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(0)
-Q = jnp.asarray(RNG.normal(size=(2, 6, 2, 2, 4)), jnp.float32)
-K, V = (jnp.asarray(RNG.normal(size=(2, 6, 2, 4)), jnp.float32) for _ in range(2))
+Q = jax.device_put(np.float32(RNG.normal(size=(2, 6, 2, 2, 4))))
+K, V = (jax.device_put(np.float32(RNG.normal(size=(2, 6, 2, 4)))) for _ in range(2))
 
 
 def test_as_many_landmarks_as_tokens_are_attention():
@@ -41,7 +41,7 @@ def layer_of(**values):
     mixer = tfm.mixer_of(config.mixer)
     specs = mixer.specs(config.mixer, config)
     rng = np.random.default_rng(2)
-    params = jax.tree.map(lambda spec: jnp.asarray(0.5 * rng.normal(size=spec.shape), jnp.float32), specs)
+    params = jax.tree.map(lambda spec: jax.device_put(np.float32(0.5 * rng.normal(size=spec.shape))), specs)
     x = rng.normal(size=(2, 6, 16)).astype(np.float32)
 
     def run(x):

@@ -30,8 +30,8 @@ def test_hashes_are_equal_for_equal_directions():
 
 
 def test_buckets_of_two_hashes_are_pairs():
-    keys = jnp.asarray(np.random.default_rng(0).normal(size=(1, 50, 1, 1, 8)), jnp.float32)
-    rotations = jnp.asarray(np.random.default_rng(1).normal(size=(1, 1, 8, 2, 5)), jnp.float32)
+    keys = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(1, 50, 1, 1, 8))))
+    rotations = jax.device_put(np.float32(np.random.default_rng(1).normal(size=(1, 1, 8, 2, 5))))
     first, second = (hashes(keys, part, (size,)) for part, size in ((rotations[..., :2], 4), (rotations[..., 2:], 6)))
     np.testing.assert_array_equal(hashes(keys, rotations, (4, 6)), first + 4 * second)
 
@@ -74,10 +74,10 @@ def test_a_text_of_one_chunk_is_full_attention():
 def test_a_token_that_is_generated_is_the_last_one_of_a_text(rounds):
     """With padding on the left of the second row; chunks of three in texts of up to eleven tokens."""
     rng = np.random.default_rng(0)
-    q, k = (jnp.asarray(rng.normal(size=(2, 11, 2, 2, 4)), jnp.float32) for _ in range(2))
-    v = jnp.asarray(rng.normal(size=(2, 11, 2, 4)), jnp.float32)
+    q, k = (jax.device_put(np.float32(rng.normal(size=(2, 11, 2, 2, 4)))) for _ in range(2))
+    v = jax.device_put(np.float32(rng.normal(size=(2, 11, 2, 4))))
     valid = jnp.arange(11)[None] >= jnp.array([[0], [2]])
-    buckets = jnp.asarray(rng.integers(0, 4, (2, 11, 2, 2, rounds)), jnp.int32)
+    buckets = jax.device_put(np.int32(rng.integers(0, 4, (2, 11, 2, 2, rounds))))
     keys = BucketedKeys(k, v, jnp.where(valid[:, :, None, None, None], buckets, PADDING))
     state = jax.tree.map(lambda leaf: jnp.pad(leaf[:, :4], ((0, 0), (0, 3)) + ((0, 0),) * (leaf.ndim - 2)), keys)
     new = jax.tree.map(lambda leaf: leaf[:, 4:], keys)

@@ -23,7 +23,7 @@ ADDITIVE = {"mixer.score": "additive"}
 
 
 def random(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+    return jax.device_put(np.float32(np.random.default_rng(seed).normal(size=shape)))
 
 
 def test_blocks_of_queries_are_all_queries_at_once(monkeypatch):

@@ -59,7 +59,7 @@ def test_a_text_is_read_as_its_beginning_alone():
     """No state of a decoder depends on how long the text goes on."""
     config = VARIANTS["sinkhorn"].config
     params = random_params(tfm.encoder_specs(config))
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 13)), jnp.int32)
+    tokens = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 60, (2, 13))))
     states = tfm.decoder(params, config, tokens)
     for length in (5, 9):
         beginning = tfm.decoder(params, config, tokens[:, :length])

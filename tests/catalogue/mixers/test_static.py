@@ -32,7 +32,7 @@ def forward(values, x, params=None, **context):
 
 
 def states(seed=0):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=(2, 6, 8)), jnp.float32)
+    return jax.device_put(np.float32(np.random.default_rng(seed).normal(size=(2, 6, 8))))
 
 
 def test_random_weights_are_the_same_for_every_text():

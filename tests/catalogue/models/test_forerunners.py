@@ -121,7 +121,7 @@ def test_the_vector_of_a_sentence_is_the_state_that_has_read_it():
 def test_decoders_read_the_vector_and_earlier_tokens():
     """Kiros et al. 2015, eq. 5 to 8, by loops."""
     params = params_of(tfm.skip_thought_specs(SKIP))
-    vector = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8)), jnp.float32)
+    vector = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(2, 8))))
     actual = tfm.write_sentence(params, params.following, SKIP, TOKENS, vector)
     layer = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[0], params.following.layers.period[0].mixer)
     embedded = np.asarray(tfm.embed(params.encoder.embed, SKIP, TOKENS), np.float64)

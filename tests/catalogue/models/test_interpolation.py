@@ -10,6 +10,7 @@ from tfm.catalogue.models.interpolation import cubic, resize_table
 
 pytestmark = pytest.mark.usefixtures("strict")
 
+classify, encoder = (jax.jit(function, static_argnums=1) for function in (tfm.classify, tfm.encoder))
 CONFIG = tfm.override(
     tfm.Config(layers=1, heads=2, width=8, ffn=12, dropout=0.0, classes=3),
     {"input": "patches", "input.size": 4, "input.image_width": 6, "input.patch": 2, "input.channels": 1},
@@ -42,7 +43,7 @@ def test_a_model_of_larger_images(fill):
     expected = np.einsum("Rr,rcd->Rcd", cubic(2, 4), grid).reshape(12, 8)
     np.testing.assert_allclose(new[1:], expected, rtol=1e-5, atol=1e-6)
     pixels = jnp.ones((2, 8, 6, 1))
-    assert tfm.classify(resized, config, pixels).shape == (2, 3)
+    assert classify(resized, config, pixels).shape == (2, 3)
     same = jax.tree.map(lambda old, new: old is new, params.output, resized.output)
     assert all(jax.tree.leaves(same))
 
@@ -77,7 +78,7 @@ def test_biases_of_offsets_in_a_larger_picture(fill, cls, scan):
         np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(after[:, 9, 8], before[:, 5, 7], rtol=1e-5)
         np.testing.assert_array_equal(new[:, 19 * 17 :], old[:, 11 * 15 :])
-    assert tfm.encoder(resized, new_config, jnp.ones((1, 20, 18, 1))).shape == (1, 90 + cls, 8)
+    assert encoder(resized, new_config, jnp.ones((1, 20, 18, 1))).shape == (1, 90 + cls, 8)
 
 
 SWIN = tfm.override(
@@ -108,7 +109,7 @@ def test_tables_of_windows_stay_where_the_window_does(fill, size, last_side):
     for new, old in zip(new_last, last, strict=True):
         expected = np.einsum("Rr,lrcN,Cc->lRCN", matrix, np.asarray(old, np.float64).reshape(-1, 7, 7, 4), matrix)
         np.testing.assert_allclose(np.asarray(new).reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
-    assert tfm.classify(resized, config, jnp.ones((1, *size, 3))).shape == (1, 3)
+    assert classify(resized, config, jnp.ones((1, *size, 3))).shape == (1, 3)
 
 
 @pytest.mark.parametrize("shape", [{"fsdp": 2, "tensor": 2, "data": 2}])
@@ -168,5 +169,5 @@ def test_transformers_interpolates_positions_of_vit_in_the_same_way(tmp_path):
     pixels = np.random.default_rng(0).normal(size=(2, 1, 8, 10)).astype(np.float32)
     with torch.no_grad():
         expected = model(torch.from_numpy(pixels), interpolate_pos_encoding=True).logits.numpy()
-    logits = tfm.classify(params, config, jnp.asarray(pixels.transpose(0, 2, 3, 1)))
+    logits = classify(params, config, jnp.asarray(pixels.transpose(0, 2, 3, 1)))
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)

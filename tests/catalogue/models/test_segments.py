@@ -16,7 +16,7 @@ from tfm.catalogue.models.segments import SegmentContext, SegmentStates
 
 pytestmark = pytest.mark.usefixtures("strict")
 
-TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 12)), jnp.int32)
+TOKENS = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 60, (2, 12))))
 XL = {"position": "transformer_xl"}
 SMALL = {"layers": 1, "length": 32}
 
@@ -160,7 +160,7 @@ def test_a_decoder_keeps_the_memory_in_a_ring(name):
 def test_eight_devices_are_one(position, mesh_name):
     config, params = model({"position": position, "length": 32, "dropout": 0.1})
     specs = tfm.encoder_specs(config)
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (4, 16)), jnp.int32)
+    tokens = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 60, (4, 16))))
 
     def loss(params, memory, tokens):
         _, memory = tfm.read_segment(params, config, tokens[:, :8], memory)

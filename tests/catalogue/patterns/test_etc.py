@@ -80,10 +80,15 @@ def test_vectors_of_labels_are_added_to_keys(kernel, texts, causal, monkeypatch)
     monkeypatch.setattr(block_sizes, "SMALLEST", 4)
     monkeypatch.setattr(block_sizes, "SCORES", {"cpu": 1})
     context, mask = prepared(causal, LENGTHS[texts])
-    *inputs, dy = map(jnp.asarray, arrays())
-    attend = lambda q, k, v, vectors: kernel(q, k, v, mask, bias_of(context, q, vectors))
-    y, pullback = jax.vjp(jax.jit(attend), *inputs)
-    for actual, expected in zip((y, *pullback(dy)), loop(causal, LENGTHS[texts]), strict=True):
+
+    @jax.jit
+    def with_gradients(dy, *inputs):
+        attend = lambda q, k, v, vectors: kernel(q, k, v, mask, bias_of(context, q, vectors))
+        y, pullback = jax.vjp(attend, *inputs)
+        return y, *pullback(dy)
+
+    *inputs, dy = arrays()
+    for actual, expected in zip(with_gradients(dy, *inputs), loop(causal, LENGTHS[texts]), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -109,7 +114,7 @@ def test_a_bias_of_positions_before_labels_stays_whole_on_a_mesh():
     config = tfm.override(BASE, values | {"position": "t5", "position.buckets": 8, "position.max_distance": 16})
     specs = tfm.encoder_specs(config)
     params = random_params(specs)
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (8, 16)), jnp.int32)
+    tokens = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 60, (8, 16))))
     expected, mesh = tfm.encoder(params, config, tokens), tfm.make_mesh(8)
     with jax.set_mesh(mesh):
         sharded = jax.device_put(tokens, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")))

@@ -58,7 +58,7 @@ def small_blocks(monkeypatch):
 def arrays():
     """q, k, v and the gradient of the output."""
     rng, shapes = np.random.default_rng(0), ((2, 2, 4), (2, 4), (2, 4), (2, 2, 4))
-    return [jnp.asarray(rng.normal(size=(2, LENGTH, *shape)), jnp.float32) for shape in shapes]
+    return [jax.device_put(np.float32(rng.normal(size=(2, LENGTH, *shape)))) for shape in shapes]
 
 
 def values_and_gradients(kernel, mask, bias=None, seen=True):
@@ -123,8 +123,8 @@ def test_keys_of_blocks():
     options, config = Transient(radius=3, block=8), VARIANTS["transient"].config
     q, k, v, weights = arrays()
     rng, count = np.random.default_rng(1), LENGTH // options.block
-    x = jnp.asarray(rng.normal(size=(2, LENGTH, config.width)), jnp.float32)
-    matrices = jnp.asarray(rng.normal(size=(2, config.width, 2, 4)) / 4, jnp.float32)
+    x = jax.device_put(np.float32(rng.normal(size=(2, LENGTH, config.width))))
+    matrices = jax.device_put(np.float32(rng.normal(size=(2, config.width, 2, 4)) / 4))
     params = tfm.init(pattern_of(options).specs(options, config), jax.random.key(0))
     project = lambda x: tuple(jnp.einsum("BTD,DKH->BTKH", x, matrix) for matrix in matrices)
     mask = pattern_of(options).mask(options, config, False)

@@ -168,7 +168,7 @@ def test_a_state_that_is_full_is_written_from_its_start_again(name):
     the left."""
     config = dataclasses.replace(CONFIG, mixer=tfm.Config().mixer.__class__(pattern=OPTIONS[name]))
     params = random_params(tfm.causal_lm_specs(config)).decoder
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 40)), jnp.int32)
+    tokens = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 60, (2, 40))))
 
     @jax.jit
     def cached(tokens, starts):
@@ -209,7 +209,7 @@ def test_own_projections_equal_to_those_of_the_layer_change_nothing(position):
     projections = GlobalProjections(mixer.query, mixer.key, mixer.value)
     period = (layer.replace(mixer=mixer.replace(pattern=projections)),)
     again = params.replace(layers=params.layers.replace(period=period))
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 12)), jnp.int32)
+    tokens = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 60, (2, 12))))
     mask = tfm.padding(jnp.arange(12)[None] < jnp.array([[12], [9]]))
     expected, actual = tfm.encoder(params, shared, tokens, mask), tfm.encoder(again, own, tokens, mask)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
@@ -222,7 +222,7 @@ def test_random_blocks_of_packed_rows_on_a_mesh():
     specs = tfm.encoder_specs(config)
     params = random_params(specs)
     rng = np.random.default_rng(0)
-    tokens = jnp.asarray(rng.integers(0, 40, (8, 32)), jnp.int32)
+    tokens = jax.device_put(np.int32(rng.integers(0, 40, (8, 32))))
     lengths = rng.integers(8, 24, 8)[:, None]
     segments = jnp.asarray(1 + (np.arange(32)[None] >= lengths), jnp.int32)
     positions = jnp.asarray(np.where(segments == 1, np.arange(32)[None], np.arange(32)[None] - lengths), jnp.int32)

@@ -31,7 +31,7 @@ def test_a_last_block_that_is_not_full_joins_the_one_before():
 def test_chunks_are_einsum():
     """Values and gradients of a text of several chunks, with padding and the biases of tokens and of blocks."""
     row = VARIANTS["longt5"].config
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 150)), jnp.int32)
+    tokens = jax.device_put(np.int32(np.random.default_rng(0).integers(0, 60, (2, 150))))
     mask = tfm.padding(jnp.arange(150)[None] < jnp.array([[150], [131]]))
     values = {"length": 150, "mixer.pattern.radius": 9, "mixer.pattern.block": 8}
     results = []

@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_windows_that_divide_the_grid_are_dense_attention_under_their_mask(fill)
     config = config_of(3, 1)
     dense = tfm.override(config, {"mixer.pattern": "full"})
     params = fill(tfm.mixer_of(config.mixer).specs(config.mixer, config))
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 36, 8)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(2, 36, 8))))
     masked = tfm.multi_head_attention(params, dense, x, tfm.grid_windows(6, 6, 3, 1))
     np.testing.assert_allclose(run(config, params, None, x), masked, rtol=1e-4, atol=1e-4)
 
@@ -60,7 +61,7 @@ def test_recorded_weights_are_those_of_all_places(fill):
     """Windows that divide the grid and are shifted: against dense attention under their mask."""
     config = config_of(3, 1)
     params = fill(tfm.mixer_of(config.mixer).specs(config.mixer, config))
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 36, 8)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(2, 36, 8))))
     context = tfm.AttentionContext(jnp.broadcast_to(jnp.arange(36)[None], (2, 36)), restarts=False, record=True)
     mixer = tfm.mixer_of(config.mixer)
     call = tfm.LayerCall(

@@ -58,7 +58,7 @@ def test_models_have_the_slopes_of_their_heads():
         {"position": "alibi"},
     )
     model = random_params(tfm.encoder_specs(config))
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(1, 6, 16)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(1).normal(size=(1, 6, 16))))
     context = tfm.AttentionContext(jnp.arange(6)[None], record=True)
     (output,) = tfm.by_layer(config, jax.jit(tfm.stack, static_argnums=1)(model, config, x, context)[1])
     attention = jax.tree.map(lambda leaf: leaf[0], model.layers.period[0].mixer)

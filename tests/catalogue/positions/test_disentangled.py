@@ -54,7 +54,7 @@ def test_scores_are_the_formula_of_the_paper(fill, terms, share_projections):
     """He et al. 2021, equation 4, for every head and pair of a layer; recorded weights are their softmax."""
     config = tfm.override(CONFIG, {"position.terms": terms, "position.share_projections": share_projections})
     model = jax.tree.map(lambda leaf: leaf * 0.5, fill(tfm.encoder_specs(config)))
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 6, 16)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(1).normal(size=(2, 6, 16))))
     weights = weights_of(model, config, x)[0]
     (embedding,) = model.positions
     rows = np.asarray(tfm.layer_norm(embedding.norm, embedding.table, config.norm_eps), np.float64)

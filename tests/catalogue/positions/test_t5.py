@@ -21,7 +21,7 @@ CONFIG = tfm.override(
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_buckets_are_a_loop_over_pairs(bidirectional):
     """Short distances have a bucket each; those up to 20 share ever wider ones; the rest is in the last."""
-    table = jnp.asarray(np.random.default_rng(0).normal(size=(12, 3, 2)), jnp.float32)
+    table = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(12, 3, 2))))
     bias, rows = np.asarray(tfm.T5Bias(table, bidirectional, 20).dense(40, 50)), np.asarray(table)
     buckets = 6 if bidirectional else 12
     exact = buckets // 2
@@ -67,7 +67,7 @@ def test_the_gradient_of_a_shared_table_is_the_sum_over_its_layers():
     model = random_params(tfm.encoder_specs(shared))
     model2 = model.replace(positions=model.positions * 2)
     tokens = jnp.array([[5, 59, 0, 7, 7, 31]])  # shorter than either distance
-    weights = jnp.asarray(np.random.default_rng(1).normal(size=(1, 6, 12)), jnp.float32)
+    weights = jax.device_put(np.float32(np.random.default_rng(1).normal(size=(1, 6, 12))))
 
     def gradients(config, model):
         loss = lambda model: (tfm.encoder(model, config, tokens) * weights).sum()

@@ -23,7 +23,7 @@ TOKENS = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 def parameters(specs):
     """Random numbers in place of every parameter."""
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda spec: jnp.asarray(0.4 * rng.normal(size=spec.shape), jnp.float32), specs)
+    return jax.tree.map(lambda spec: jax.device_put(np.float32(0.4 * rng.normal(size=spec.shape))), specs)
 
 
 def test_values_are_those_of_a_loop():
@@ -45,7 +45,7 @@ def gradients(config, is_stored, dtype="float32"):
     config = dataclasses.replace(config, dtype=dtype)
     params = parameters(tfm.encoder_specs(config, cross=True))
     rng = np.random.default_rng(1)
-    x, states, weights = (jnp.asarray(rng.normal(size=(2, 4, config.width)), jnp.float32) for _ in range(3))
+    x, states, weights = (jax.device_put(np.float32(rng.normal(size=(2, 4, config.width)))) for _ in range(3))
     context = tfm.AttentionContext(
         tfm.default_positions(TOKENS), tfm.padding(TOKENS != 8), causal=True, record_inputs=is_stored
     )
@@ -89,7 +89,7 @@ def test_shared_layers_without_dropout():
     config = tfm.override(BASE, {"share_layers": True})
     params = parameters(tfm.encoder_specs(config))
     context = tfm.AttentionContext(tfm.default_positions(TOKENS))
-    x = jnp.asarray(np.random.default_rng(2).normal(size=(2, 4, 8)), jnp.float32)
+    x = jax.device_put(np.float32(np.random.default_rng(2).normal(size=(2, 4, 8))))
 
     def loss(params, context):
         return (tfm.stack(params, config, x, context)[0] * jnp.cos(x)).sum()

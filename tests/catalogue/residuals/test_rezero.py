@@ -43,7 +43,7 @@ def by_loop(layers, x):
 def random_layers():
     """Random numbers in place of every parameter."""
     specs = tfm.encoder_specs(CONFIG).layers
-    return jax.tree.map(lambda spec: jnp.asarray(0.4 * RNG.normal(size=spec.shape), jnp.float32), specs)
+    return jax.tree.map(lambda spec: jax.device_put(np.float32(0.4 * RNG.normal(size=spec.shape))), specs)
 
 
 def test_values_and_gradients_are_those_of_a_loop():

@@ -31,7 +31,7 @@ ROWS = [name for name, row in VARIANTS.items() if row.prunes]
 def parameters(specs):
     """Random numbers in place of every parameter."""
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda spec: jnp.asarray(0.3 * rng.normal(size=spec.shape), jnp.float32), specs)
+    return jax.tree.map(lambda spec: jax.device_put(np.float32(0.3 * rng.normal(size=spec.shape))), specs)
 
 
 def test_a_gate_multiplies_what_a_head_adds():

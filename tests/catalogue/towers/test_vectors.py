@@ -37,7 +37,7 @@ def texts(rows=4):
 
 
 def pictures(rows=4):
-    return jnp.asarray(np.random.default_rng(1).normal(size=(rows, 8, 8, 3)), jnp.float32)
+    return jax.device_put(np.float32(np.random.default_rng(1).normal(size=(rows, 8, 8, 3))))
 
 
 def loss(params, config, tokens, valid, images, key=None):
@@ -53,6 +53,9 @@ def loss(params, config, tokens, valid, images, key=None):
     return tfm.sigmoid_losses(*sides, present, params.log_scale, params.bias)[0].mean()
 
 
+encoder, image_vectors, text_vectors = (
+    jax.jit(function, static_argnums=1) for function in (tfm.encoder, tfm.image_vectors, tfm.text_vectors)
+)
 loss_and_gradient = jax.jit(jax.value_and_grad(loss), static_argnums=1)
 
 
@@ -76,10 +79,10 @@ def test_vectors_are_those_of_loops(name, fill):
 def test_images_are_the_mean_of_their_patches(fill):
     config = config_of(images__pool="mean")
     params = fill(tfm.towers_specs(config))
-    states = tfm.encoder(params.image, config.in_images(), pictures())
+    states = encoder(params.image, config.in_images(), pictures())
     expected = states[:, 1:].mean(1) @ params.image_projection.kernel
     expected /= jnp.linalg.norm(expected, axis=-1, keepdims=True)
-    np.testing.assert_allclose(tfm.image_vectors(params, config, pictures()), expected, **NEAR)
+    np.testing.assert_allclose(image_vectors(params, config, pictures()), expected, **NEAR)
 
 
 def test_texts_with_padding_that_is_read():
@@ -87,10 +90,10 @@ def test_texts_with_padding_that_is_read():
     config = config_of("siglip-tiny")
     params = random_params(tfm.towers_specs(config))
     tokens, valid = texts()
-    vectors = tfm.text_vectors(params, config, tokens, valid)
-    np.testing.assert_array_equal(vectors, tfm.text_vectors(params, config, tokens))
+    vectors = text_vectors(params, config, tokens, valid)
+    np.testing.assert_array_equal(vectors, text_vectors(params, config, tokens))
     with pytest.raises(ValueError, match="tokens have 7 places, and .* fill them up to length=8"):
-        tfm.text_vectors(params, config, tokens[:, :7], valid[:, :7])
+        text_vectors(params, config, tokens[:, :7], valid[:, :7])
 
 
 def test_where_scale_and_bias_start():

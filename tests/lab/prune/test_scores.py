@@ -27,8 +27,8 @@ def test_by_gradient_is_the_mean_slope_of_every_gate():
     params = start(tfm.encoder_specs(CONFIG))
     rng = np.random.default_rng(0)
     batch = {
-        "tokens": jnp.asarray(rng.integers(0, 30, (3, 6)), jnp.int32),
-        "chosen": jnp.asarray(rng.normal(size=(3, 16)), jnp.float32),
+        "tokens": jax.device_put(np.int32(rng.integers(0, 30, (3, 6)))),
+        "chosen": jax.device_put(np.float32(rng.normal(size=(3, 16)))),
     }
     scores = by_gradient(lm_loss, CONFIG, params, [batch, batch])
     assert list(scores) == ["layers.period.0.mixer"]
