@@ -57,10 +57,11 @@ def linear(layer: Linear, equation: str, x: Array) -> Array:
     y = einsum(equation, x, layer.kernel)
     if layer.bias is None:
         return y
-    if layer.bias.ndim == 1 or platform() != "gpu" or any(spec_of(layer.bias)):
+    leading = y.ndim - layer.bias.ndim
+    if layer.bias.ndim == 1 or platform() != "gpu" or any((*spec_of(layer.bias), *spec_of(y)[leading:])):
         return y + broadcast_param(layer.bias, y)
-    merged = y.reshape(*y.shape[: y.ndim - layer.bias.ndim], -1)  # a vector is added with the product (M60)
-    return (merged + layer.bias.ravel().astype(y.dtype)).reshape(y.shape)
+    merged = y.reshape(*y.shape[:leading], -1)  # a vector is added with the product (M60)
+    return (merged + broadcast_param(layer.bias.ravel(), merged)).reshape(y.shape)
 
 
 def einsum(equation: str, x: Array, kernel: Array | LowRank | Int8, dtype=None) -> Array:
