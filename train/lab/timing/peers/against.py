@@ -110,7 +110,7 @@ def compare(
     """
 
     def passes(side: Callable[[int], list[float]]) -> Callable[[int], list[float]]:
-        return lambda count: [statistics.fmean(side(different)) for _ in range(count)]
+        return side if different == 1 else lambda count: [statistics.fmean(side(different)) for _ in range(count)]
 
     sides = {"tfm": passes(Steps(job, batches).seconds), "peer": passes(peer.seconds)}
     return take_turns(sides, -(-warmup // different), -(-turn_steps(steps) // different))
