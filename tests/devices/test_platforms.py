@@ -55,6 +55,6 @@ def test_steps_lower(family, topology, platform, flags, dropout):
 
 @pytest.mark.parametrize(("dropout", "fused"), [(0, True), (0.1, False)])
 def test_a_step_takes_the_kernel_of_a_gpu(dropout, fused):
-    """Nothing hides a patch of a picture, nothing is added to scores, and 17 tokens are padded; but it drops nothing."""
+    """Nothing hides a patch of a picture, nothing is added to scores; 17 tokens are padded. It drops nothing."""
     step = traced("h100:1", preset_run("--preset=vit-micro", f"--model.dropout={dropout}"))
     assert ("dot_product_attention_bwd" in str(step.jaxpr)) == fused
