@@ -119,5 +119,6 @@ def _fused(config: Config, layer: Norm, x: Array, forked: bool = False):
     """The norm, or x and the norm, by the kernel."""
     from tfm.norms import kernel
 
-    params = (part if part is None else unshard_fsdp(part).astype(jnp.float32) for part in (layer.scale, layer.bias))
-    return kernel.normalized(x, *params, config.norm_eps, config.norm != "rms", forked)
+    scale = unshard_fsdp(layer.scale).astype(jnp.float32)
+    bias = None if layer.bias is None else unshard_fsdp(layer.bias).astype(jnp.float32)
+    return kernel.normalized(x, scale, bias, config.norm_eps, config.norm != "rms", forked)

@@ -144,7 +144,7 @@ def _call(
         specs |= {"query_ids": queries.spec(operands.query_ids), "key_ids": keys.spec(operands.key_ids)}
     return pl.pallas_call(
         lambda *refs: kernel(blocks, dict(zip(inputs, refs[: len(inputs)], strict=True)), *refs[len(inputs) :]),
-        grid=(*q.shape[::2], length // cut.count),
+        grid=(*q.shape[::2], length // cut.size),
         in_specs=[*specs.values()],
         out_specs=[*map(cut.spec, outputs)],
         out_shape=outputs,
@@ -155,19 +155,19 @@ def _call(
 
 
 class Cut(NamedTuple):
-    """The positions of queries or of keys that a program sees: `count` of its own, or all, which are `count`."""
+    """The positions of queries or of keys that a program sees: `size` of its own, or all, which are `size`."""
 
-    count: int
+    size: int
     is_own: bool
 
     def spec(self, x: Array | jax.ShapeDtypeStruct, groups: int = 1) -> pl.BlockSpec:
         """For an array [B,T,N,H], whose heads serve `groups` heads of queries each; [B,N,T]; or [B,T]."""
         block = lambda t: t if self.is_own else 0
         if x.ndim == 4:
-            return pl.BlockSpec((None, self.count, None, x.shape[3]), lambda b, n, t: (b, block(t), n // groups, 0))
+            return pl.BlockSpec((None, self.size, None, x.shape[3]), lambda b, n, t: (b, block(t), n // groups, 0))
         if x.ndim == 3:
-            return pl.BlockSpec((None, None, self.count), lambda b, n, t: (b, n, block(t)))
-        return pl.BlockSpec((None, self.count), lambda b, n, t: (b, block(t)))
+            return pl.BlockSpec((None, None, self.size), lambda b, n, t: (b, n, block(t)))
+        return pl.BlockSpec((None, self.size), lambda b, n, t: (b, block(t)))
 
 
 class Side(NamedTuple):
@@ -200,7 +200,7 @@ def _scores(setting: Setting, q: Array, k: Array, queries: Side, keys: Side) -> 
         visible.append(distance <= right)
     if setting.is_padded:
         visible.append((keys.positions < setting.keys)[None] | (distance != distance))
-    if queries.ids is not None:
+    if queries.ids is not None and keys.ids is not None:
         visible.append(queries.ids[:, None] == keys.ids[None])
     for part in visible:
         scores = jnp.where(part, scores, HIDDEN)
@@ -209,7 +209,7 @@ def _scores(setting: Setting, q: Array, k: Array, queries: Side, keys: Side) -> 
 
 def _dropped(setting: Setting, weights: Array, queries: Side, keys: Side) -> Array:
     """Weights [C,c], some of them zero and the others divided by 1 - rate."""
-    if not setting.rate:
+    if queries.words is None or keys.words is None:
         return weights
     word = (queries.words[:, None] ^ keys.words[None]) * jnp.uint32(0x85EBCA6B)
     word = (word ^ (word >> 15)) * jnp.uint32(0xC2B2AE35)
@@ -217,10 +217,10 @@ def _dropped(setting: Setting, weights: Array, queries: Side, keys: Side) -> Arr
     return jnp.where(keep, weights * (1 / (1 - setting.rate)), 0.0)
 
 
-def _visible_blocks(first, count: int, before: int | None, behind: int | None, block: int, length: int):
+def _visible_blocks(first: Array, count: int, before: int | None, behind: int | None, block: int, length: int):
     """The blocks, from and up to, of positions from `before` before `first` to `behind` behind the last of `count`."""
-    start = 0 if before is None else jax.lax.div(jnp.maximum(first - before, 0), block)
-    stop = length // block
+    start: Array | int = 0 if before is None else jax.lax.div(jnp.maximum(first - before, 0), block)
+    stop: Array | int = length // block
     if behind is not None:
         stop = jnp.minimum(jax.lax.div(first + (count - 1 + behind), block) + 1, stop)
     return start, stop
@@ -245,8 +245,8 @@ def _forward_kernel(setting: Setting, blocks: BlockSizes, refs, y_ref, log_mass_
 
     zeros = jnp.zeros((blocks.queries, q.shape[1]), jnp.float32)
     carry = zeros, jnp.full(blocks.queries, 2 * HIDDEN), jnp.zeros(blocks.queries)
-    bounds = _visible_blocks(first, blocks.queries, *setting.sides, blocks.keys, len(refs["k"]))
-    total, top, mass = jax.lax.fori_loop(*bounds, visit, carry)
+    start, stop = _visible_blocks(first, blocks.queries, *setting.sides, blocks.keys, len(refs["k"]))
+    total, top, mass = jax.lax.fori_loop(start, stop, visit, carry)
     divisor = jnp.where(mass > 0, mass, 1)  # there may be no block of keys
     y_ref[...] = (total / divisor[:, None]).astype(y_ref.dtype)
     log_mass_ref[...] = jnp.where(mass > 0, top + jnp.log2(divisor), 0)
@@ -276,8 +276,8 @@ def _keys_kernel(setting: Setting, blocks: BlockSizes, refs, dk_ref, dv_ref):
         return dk + plgpu.dot(of_scores.astype(q.dtype).T, q), dv
 
     zeros = jnp.zeros(k.shape, jnp.float32)
-    bounds = _visible_blocks(first, blocks.keys, *setting.sides[::-1], blocks.queries, len(refs["q"]))
-    dk, dv = jax.lax.fori_loop(*bounds, visit, (zeros, zeros))
+    start, stop = _visible_blocks(first, blocks.keys, *setting.sides[::-1], blocks.queries, len(refs["q"]))
+    dk, dv = jax.lax.fori_loop(start, stop, visit, (zeros, zeros))
     dk_ref[...] = (dk * (setting.scale / math.log2(math.e))).astype(dk_ref.dtype)
     dv_ref[...] = dv.astype(dv_ref.dtype)
 
@@ -294,6 +294,6 @@ def _queries_kernel(setting: Setting, blocks: BlockSizes, refs, dq_ref):
         *_, of_scores = _slopes(setting, refs, slice(None), q, k, refs["v"][places, :], queries, keys)
         return dq + plgpu.dot(of_scores.astype(k.dtype), k)
 
-    bounds = _visible_blocks(first, blocks.queries, *setting.sides, blocks.keys, len(refs["k"]))
-    dq = jax.lax.fori_loop(*bounds, visit, jnp.zeros(q.shape, jnp.float32))
+    start, stop = _visible_blocks(first, blocks.queries, *setting.sides, blocks.keys, len(refs["k"]))
+    dq = jax.lax.fori_loop(start, stop, visit, jnp.zeros(q.shape, jnp.float32))
     dq_ref[...] = (dq * (setting.scale / math.log2(math.e))).astype(dq_ref.dtype)
