@@ -59,7 +59,8 @@ def test_an_encoder_needs_no_layers_of_a_decoder(tmp_path):
     assert set(model.params) == {"shared", "encoder"}
     assert model.config.num_decoder_layers == 0
     with pytest.raises(ValueError, match="num_decoder_layers=0; only T5EncoderModel has no decoder"):
-        tfm.compat.FlaxAutoModel.from_pretrained(tmp_path)
+        tfm.compat.FlaxT5Model.from_pretrained(tmp_path)
+    assert type(tfm.compat.FlaxAutoModel.from_pretrained(tmp_path)) is type(model)
 
 
 @pytest.mark.slow

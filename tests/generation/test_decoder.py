@@ -44,7 +44,8 @@ def spell(prompt, tokens):
 def decoder(monkeypatch):
     """`decoder(stops)`: a decoder of scripted texts."""
     monkeypatch.setattr(tfm, "Generation", Script)
-    tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: spell([], tokens))
+    decode = lambda tokens, skip_special_tokens: spell([], tokens)
+    tokenizer = SimpleNamespace(decode=decode, get_vocab_size=lambda: 256, get_vocab=lambda: {"last": 255})
     folder = SimpleNamespace(config=SimpleNamespace(decoding_model=tfm.Config()), processor=tokenizer)
     return lambda *stops: Decoder(folder, CHOICE, spell, stops)
 

@@ -280,7 +280,7 @@ def test_drawings_and_withheld_pairs(home, monkeypatch):
         ("--data.label=kind", "--data.label=kind is no label of the built-in drawings; known are label, caption"),
         ("--task.augment.crop=2", "--task.augment.crop=2.0 must be more than 0 and at most 1"),
         ("--task.pixels.mean=red", "--task.pixels.mean=red must be a number between 0 and 1, or three with commas"),
-        ("--task.pixels.resize=8", "--task.pixels: crop=[16, 16] is larger than size=8"),
+        ("--task.pixels.resize=8", "--task.pixels: crop_size=[16, 16] is larger than size=8"),
         ("--task.pixels.mean=0.1,0.2,0.3 --model.input.channels=1", "must have a number for each channel"),
         ("--task.class-weights=1,2 --task.augment.mixup=1", "class-weights=1,2 is for pictures of one class"),
         (
