@@ -1,7 +1,7 @@
 """A plain Transformer on random tokens or pictures, as a task of the trainer: `train.bench` compares it with other
 libraries.
 
-Every position is predicted by default, and there is no dropout. Each batch of texts is new; pictures are drawn once.
+By default every position is predicted, and there is no dropout. Each batch of texts is new; pictures are drawn once.
 """
 
 import dataclasses
