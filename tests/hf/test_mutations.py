@@ -174,7 +174,7 @@ def test_tokenizer_fields_are_said(bert_tokenizer, file, field, value, sentence)
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("split_special_tokens", True), ("split_special_tokens", False), ("unk_token", "b"), ("pad_token", "a")],
+    [("split_special_tokens", True), ("split_special_tokens", False), ("pad_token", "a")],
 )
 def test_tokenizer_fields_are_followed(bert_tokenizer, field, value):
     import transformers
