@@ -9,7 +9,7 @@ import pytest
 
 from train.lab.timing import accelerator
 
-SCRIPT = Path(__file__).parents[2] / ".ci" / "accelerator"
+SCRIPT = Path(__file__).parents[3] / ".ci" / "accelerator"
 
 
 @pytest.mark.slow
