@@ -98,9 +98,7 @@ def fill():
 
     def fill(specs, seed=0):
         rng = np.random.default_rng(seed)
-        return jax.tree.map(
-            lambda spec: jax.device_put(np.float32(rng.normal(0.5, 0.5, spec.shape).astype(np.float32))), specs
-        )
+        return jax.tree.map(lambda spec: jax.device_put(np.float32(rng.normal(0.5, 0.5, spec.shape))), specs)
 
     return fill
 

@@ -214,7 +214,7 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
     if key is None or rate == 0:
         return x
     spec = spec_of(x)
-    if platform() == "gpu":  # M61: the draws of jax.random took 0.1 of a step
+    if platform() == "gpu":  # M56: those of jax.random take 0.1 of a step
         words = jax.random.bits(key, (2,), "uint32")
         return jnp.where(kept(words, rate, x.shape, named_sharding(x, x, *spec)), x / (1 - rate), 0)
     # Unsharded axes are merged before the draw, which draws the same. M5: 0.85 of the compile time.

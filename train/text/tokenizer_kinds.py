@@ -120,12 +120,9 @@ def read_own(path: Path):
 
     text = read_text(path)
     model = parse_object(text, str(path)).get("model")
-    ending = model.get("end_of_word_suffix") if isinstance(model, dict) else None
-    if (
-        isinstance(model, dict)
-        and ending
-        and not any(token.endswith(str(ending)) for token in model.get("vocab") or ())
-    ):
+    fields = model if isinstance(model, dict) else {}
+    ending = fields.get("end_of_word_suffix")
+    if ending and not any(token.endswith(str(ending)) for token in fields.get("vocab") or ()):
         raise ValueError(f"{path} has end_of_word_suffix={ending}, with which no token ends; correct it")
     tokenizer = guarded(lambda: Tokenizer.from_str(text))
     tokenizer.no_truncation()

@@ -73,6 +73,14 @@ def why_not_blocks(case: Case) -> str:
     return "heads are sharded, and the bias is not" if any(heads) else ""
 
 
+def why_not_nvidia(case: Case, kernel: str) -> str:
+    """Why a kernel for recent NVIDIA GPUs cannot run; empty if it can."""
+    if case.platform == "gpu" and case.version >= 8:
+        return ""
+    platform = f"{case.platform} {case.version or ''}".rstrip()
+    return f"{kernel} needs an NVIDIA GPU of compute capability 8.0 or more, and this is {platform}"
+
+
 def why_not_fused(case: Case) -> str:
     """Why no fused kernel can compute this attention; empty if it may."""
     if case.bias is not None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.kernels.case import Case, why_not_fused
+from tfm.attention.kernels.case import Case, why_not_fused, why_not_nvidia
 from tfm.attention.kernels.shards import on_shards
 from tfm.masks.distance import MaskParts, Window, as_window, decompose
 from tfm.masks.mask import Mask
@@ -70,9 +70,8 @@ def _shortest(mask: MaskParts) -> Array | None:
 
 def why_not_cudnn(case: Case) -> str:
     """Why cuDNN cannot handle a case; empty if it can (the conditions of `jax.nn.dot_product_attention`)."""
-    if case.platform != "gpu" or case.version < 8:
-        platform = f"{case.platform} {case.version or ''}".rstrip()
-        return f"cudnn needs an NVIDIA GPU of compute capability 8.0 or more, and this is {platform}"
+    if reason := why_not_nvidia(case, "cudnn"):
+        return reason
     dtype, size = jnp.dtype(case.q.dtype), case.q.shape[-1]
     if dtype not in ("bfloat16", "float16"):
         return f"cudnn knows bfloat16 and float16, and this is {dtype}"

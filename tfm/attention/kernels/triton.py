@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.attend import check_attention
-from tfm.attention.kernels.case import Case, why_not_fused
+from tfm.attention.kernels.case import Case, why_not_fused, why_not_nvidia
 from tfm.attention.kernels.dropout import WeightDropout, weight_dropout
 from tfm.attention.kernels.shards import on_shards
 from tfm.axes import platform
 from tfm.hashing import mix
-from tfm.masks.distance import as_window, decompose
+from tfm.masks.distance import MaskParts, as_window, decompose
 from tfm.masks.mask import Mask
 
 # Lengths are padded to multiples of this, which blocks divide.
@@ -50,15 +50,14 @@ def _triton(q: Array, k: Array, v: Array, mask: Mask | None, bias: None, dropout
     seeds = None
     if dropout is not None:
         seeds = jnp.stack([mix(dropout.heads ^ word) for word in dropout.words], -1).reshape(batch, -1, 2)
-    operands = flash.Operands(seeds, *_ids(mask, batch, queries, keys))
+    operands = flash.Operands(seeds, *_ids(parts, batch, queries, keys))
     y = flash.flash(setting, _padded(q.reshape(batch, queries, -1, size)), _padded(k), _padded(v), operands)
     return y[:, :queries].reshape(q.shape)
 
 
-def _ids(mask: Mask | None, batch: int, queries: int, keys: int) -> tuple[Array | None, Array | None]:
+def _ids(parts: MaskParts, batch: int, queries: int, keys: int) -> tuple[Array | None, Array | None]:
     """Ids [B,T] of queries and [B,S] of keys: those of the texts of a row, and one that no query has for hidden
     keys."""
-    parts = decompose(mask)
     if parts.segments is None and not parts.keys:
         return None, None
     of_queries, of_keys = jnp.zeros((batch, queries), jnp.int32), jnp.zeros((batch, keys), jnp.int32)
@@ -79,8 +78,8 @@ def _padded(x: Array) -> Array:
 
 def why_not_triton(case: Case) -> str:
     """Why this kernel cannot handle a case; empty if it can."""
-    if case.platform != "gpu" or case.version < 8:
-        return f"triton needs an NVIDIA GPU of compute capability 8.0 or more, and this is {case.platform}"
+    if reason := why_not_nvidia(case, "triton"):
+        return reason
     dtype, size = jnp.dtype(case.q.dtype), case.q.shape[-1]
     if dtype.itemsize != 2:
         return f"triton computes in bfloat16 and float16, and this is {dtype}"
