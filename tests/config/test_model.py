@@ -253,7 +253,7 @@ for name in tfm.__all__:
     if name != "Module":  # flax.nnx itself loads optax
         getattr(tfm, name)
 assert "jax" in sys.modules
-print(*{"flax.nnx", "matplotlib", "orbax", "grain", "optax", "tokenizers", "tensorflow"} & set(sys.modules))
+print(*{"flax.nnx", "matplotlib", "orbax", "optax", "tokenizers", "tensorflow"} & set(sys.modules))
 """
     root = Path(__file__).parents[2]
     result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)

@@ -17,7 +17,7 @@ from train.settings import text
 from train.settings.schema import Run
 from train.tasks import resolve
 
-FACTS = {"hash": "a", "segmentation_hash": "", "source": "text.txt", "classes": ["bad", "good"]}
+FACTS = {"hash": "a", "segmentation_hash": "", "order": "feistel-6", "source": "text.txt", "classes": ["bad", "good"]}
 SMALL = "--task=classify --preset=bert-tiny --model.layers=1 --model.width=16 --model.heads=2 --model.vocab=128"
 
 
@@ -134,6 +134,8 @@ def test_data_that_changed(run_path):
         folder.check_data(FACTS | {"hash": "b"})
     with pytest.raises(UserError, match="the cache has lost what --tokenizer.dropout drew for .*run; restore"):
         folder.check_data(FACTS | {"segmentation_hash": "b"})
+    with pytest.raises(UserError, match=r"another order of rows \(feistel-6\) than this version has \(b\); go on with"):
+        folder.check_data(FACTS | {"order": "b"})
 
 
 def test_relative_paths_are_those_of_the_directory_in_which_it_began(tokenizer, tmp_path, monkeypatch):

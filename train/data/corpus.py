@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from train import UserError
-from train.data import feed, text_rows
+from train.data import feed, permutation, text_rows
 from train.data.ahead import Ahead
 from train.data.buckets import Buckets
 from train.settings.schema import Run
@@ -214,6 +214,7 @@ class Corpus(Generic[AnyRows]):
             "train_tokens": self.train[0].tokens if self.train else 0,
             "eval_tokens": self.valid.tokens,
             "padding": round(self.padding, 4),
+            "order": permutation.NAME,
             **self._facts,
         }
 

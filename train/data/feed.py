@@ -7,6 +7,7 @@ import numpy as np
 
 from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
+from train.data.permutation import permute
 from train.data.text_rows import Layout, window_of
 
 # Batch n -> its segmentations and its rows, each int [B].
@@ -19,17 +20,17 @@ def shuffled_rows(sizes: Sequence[int], seed: int, batch_size: int) -> Order:
     Each epoch has an order of its own. It needs no state: example k of batch n has number n * batch_size + k, so a
     run resumes at any step, on any number of devices.
     """
-    import grain
-
-    shuffled = [grain.MapDataset.range(rows).seed(seed + index).shuffle().repeat() for index, rows in enumerate(sizes)]
     ends = np.cumsum(sizes)
 
     def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
         examples = np.arange(n * batch_size, (n + 1) * batch_size)
         cycles, offsets = np.divmod(examples, ends[-1])
         chosen = np.searchsorted(ends, offsets, side="right")
-        places = cycles * np.take(sizes, chosen) + offsets - np.take(ends - sizes, chosen)
-        return chosen, np.array([shuffled[s][int(place)] for s, place in zip(chosen, places, strict=True)])
+        places, rows = offsets - np.take(ends - sizes, chosen), np.empty(batch_size, np.int64)
+        for cycle, segmentation in dict.fromkeys(zip(cycles.tolist(), chosen.tolist(), strict=True)):
+            is_of = (cycles == cycle) & (chosen == segmentation)
+            rows[is_of] = permute(places[is_of], sizes[segmentation], (seed, segmentation, cycle))
+        return chosen, rows
 
     return rows_of
 

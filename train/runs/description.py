@@ -17,7 +17,7 @@ def describe(run: Run, facts: Mapping[str, object]) -> dict[str, object]:
     """The content of run.json: the resolved configuration, the command, versions, and facts about data and devices."""
     from importlib import metadata
 
-    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy")
     versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
     sections: dict[str, object] = {"format": FORMAT, "config": dataclasses.asdict(run), "command": " ".join(sys.argv)}
     sections |= {"directory": str(Path.cwd()), "versions": versions, **facts}

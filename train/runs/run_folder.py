@@ -187,6 +187,11 @@ class RunFolder:
                 f"the text of --data={facts['source']} is not that with which {self.path} began; "
                 "restore or name that one, or start a new run"
             )
+        if self.facts.get("order") != facts["order"]:
+            raise UserError(
+                f"{self.path} began with another order of rows ({self.facts.get('order', 'an earlier one')}) than this "
+                f"version has ({facts['order']}); go on with that version, or start a new run with --init={self.path}"
+            )
         if self.facts.get("segmentation_hash", "") != facts["segmentation_hash"]:
             raise UserError(
                 f"the cache has lost what --tokenizer.dropout drew for {self.path}; "
