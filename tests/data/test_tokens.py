@@ -5,7 +5,7 @@ import random
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from train.data import tokens
+from train.data import encoding, tokens
 from train.screens.console import Log
 from train.settings import schema
 from train.text import tokenize
@@ -33,10 +33,12 @@ def tokenizer(request):
     return tokenize.train(schema.Tokenizer(request.param, 300), [TEXT])
 
 
-def test_pieces_have_the_ids_of_the_whole_text(tokenizer, monkeypatch, tmp_path):
+@pytest.mark.parametrize("chunk", [1 << 20, 700])
+def test_pieces_have_the_ids_of_the_whole_text(tokenizer, chunk, monkeypatch, tmp_path):
     monkeypatch.setenv("TFM_CACHE", str(tmp_path))
-    monkeypatch.setattr(tokens, "_PIECE", 500)
-    assert len(list(tokens._pieces(tokenizer, TEXT))) > 10
-    encoded = tokens.encode(tokenizer, [TEXT, "I live"], Log(quiet=True), "texts")
-    assert encoded[0].tolist() == tokenizer.encode(TEXT, add_special_tokens=False).ids
-    assert encoded[1].tolist() == tokenizer.encode("I live", add_special_tokens=False).ids
+    monkeypatch.setattr(encoding, "_PIECE", 500)
+    monkeypatch.setattr(encoding, "CHUNK", chunk)
+    assert len(list(encoding._pieces(tokenizer, encoding.chunks(TEXT)))) > 10
+    texts = tokens.encode(tokenizer, [TEXT, "I live"], Log(quiet=True), "texts")
+    assert texts[0].tolist() == tokenizer.encode(TEXT, add_special_tokens=False).ids
+    assert texts[1].tolist() == tokenizer.encode("I live", add_special_tokens=False).ids

@@ -1,19 +1,54 @@
 """Pieces of documents in rows: planned once, so that any row can be built by itself."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from jax import Array
 
-import tfm
-from train.data.tokens import TokenizedTexts, ranges
+from train.data.tokens import DocumentTokens, TokenizedTexts, ranges
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    import tfm
+
+# Documents that are packed together: 0.02 % padding in rows of 1,024, and a store is planned shard by shard (M64).
+_BLOCK = 10_000
 
 
-class Plan(NamedTuple):
-    """Rows of at most `length` places. Row r holds the pieces starts[bounds[r] : bounds[r + 1]], of `sizes` tokens.
+class PlannedPieces(NamedTuple):
+    """The pieces of several rows: how many each row has, [B], and where each starts in the text and its size, [N]."""
+
+    counts: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+
+
+class PackingPlan(Protocol):
+    """Which pieces of a text are in which row of at most `length` places.
 
     special_tokens: places that a piece takes beside its tokens ([CLS] and [SEP])
     """
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def special_tokens(self) -> int: ...
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def padding(self) -> float:
+        """Share of places that hold no token."""
+
+    def pieces(self, rows: np.ndarray) -> PlannedPieces:
+        """The pieces of these rows; row -1 is empty."""
+
+
+class Plan(NamedTuple):
+    """A plan in memory: row r holds the pieces starts[bounds[r] : bounds[r + 1]], of `sizes` tokens."""
 
     starts: np.ndarray
     sizes: np.ndarray
@@ -23,34 +58,51 @@ class Plan(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return len(self.bounds) - 1
 
     @property
     def padding(self) -> float:
-        """Share of places that hold no token."""
-        if not self.rows:
-            return 0.0
-        return 1 - (self.sizes.sum() + self.special_tokens * len(self.sizes)) / (self.rows * self.length)
+        return padding(self.rows, len(self.sizes), int(self.sizes.sum()), self)
+
+    def pieces(self, rows: np.ndarray) -> PlannedPieces:
+        counts = np.where(rows < 0, 0, self.bounds[rows + 1] - self.bounds[rows])
+        pieces = ranges(self.bounds[rows], counts)
+        return PlannedPieces(counts, self.starts[pieces], self.sizes[pieces])
 
 
-def plan(tokens: TokenizedTexts, length: int, pack: bool, special_tokens: int = 2) -> Plan:
+def padding(rows: int, pieces: int, tokens: int, plan: PackingPlan) -> float:
+    """Share of places that hold no token, of so many rows with so many pieces and tokens in all."""
+    return 1 - (tokens + plan.special_tokens * pieces) / (rows * plan.length) if rows else 0.0
+
+
+def plan(tokens: DocumentTokens, length: int, pack: bool, special_tokens: int = 2) -> PackingPlan:
+    """The rows of documents: see `plan_documents`. Those of a store have been planned when it was made."""
+    if not isinstance(tokens, TokenizedTexts):
+        return tokens.plan(length, pack, special_tokens)  # type: ignore[attr-defined]
+    return plan_documents(tokens.starts[:-1], tokens.lengths, length, pack, special_tokens)
+
+
+def plan_documents(starts: np.ndarray, lengths: np.ndarray, length: int, pack: bool, special_tokens: int = 2) -> Plan:
     """Cuts documents into pieces of at most length - special_tokens tokens, and assigns them to rows.
 
-    Packed, each piece goes, longest first, into the fullest row that can hold it (best-fit decreasing); else each has
-    a row.
+    Packed, each piece of a block of documents goes, longest first, into the fullest row that can hold it (best-fit
+    decreasing); else each has a row.
     """
-    starts, sizes = _pieces(tokens, length - special_tokens)
+    starts, sizes, documents = _pieces(starts, lengths, length - special_tokens)
     if not pack:
         return Plan(starts, sizes, np.arange(len(sizes) + 1), length, special_tokens)
-    row_of = _best_fit(sizes + special_tokens, length)
+    row_of, rows = np.zeros(len(sizes), np.int64), 0
+    ends = np.searchsorted(documents, np.arange(_BLOCK, len(lengths) + _BLOCK, _BLOCK))
+    for first, end in zip([0, *ends[:-1]], ends, strict=True):
+        if end > first:
+            row_of[first:end] = rows + _best_fit(sizes[first:end] + special_tokens, length)
+            rows = int(row_of[first:end].max()) + 1
     by_row = np.argsort(row_of, kind="stable")
-    counts = np.bincount(row_of) if len(row_of) else np.zeros(0, int)
-    bounds = np.concatenate([[0], np.cumsum(counts)])
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))])
     return Plan(starts[by_row], sizes[by_row], bounds, length, special_tokens)
 
 
-def fill(tokens: TokenizedTexts, plan: Plan, rows: np.ndarray, specials) -> dict[str, np.ndarray]:
+def fill(tokens: DocumentTokens, plan: PackingPlan, rows: np.ndarray, specials) -> dict[str, np.ndarray]:
     """int32 [B,T] tokens, segments and positions of these rows, with [CLS] and [SEP] around each piece.
 
     Pieces are numbered from 1 within a row, 0 is padding; positions restart at every piece.
@@ -58,7 +110,7 @@ def fill(tokens: TokenizedTexts, plan: Plan, rows: np.ndarray, specials) -> dict
     pieces, segments, positions = pieces_of(plan, rows)
     row = np.full(segments.size, specials.pad, np.int32)
     row[pieces.places] = specials.cls
-    row[ranges(pieces.places + 1, pieces.sizes)] = tokens.ids[ranges(pieces.starts, pieces.sizes)]
+    row[ranges(pieces.places + 1, pieces.sizes)] = tokens.read(pieces.starts, pieces.sizes)
     row[pieces.places + 1 + pieces.sizes] = specials.sep
     return {"tokens": row.reshape(segments.shape), "segments": segments, "positions": positions}
 
@@ -71,31 +123,33 @@ class RowPieces(NamedTuple):
     sizes: np.ndarray
 
 
-def row_mask(model: tfm.Config, segments: Array) -> tfm.Mask:
+def row_mask(model: "tfm.Config", segments: "Array") -> "tfm.Mask":
     """segments [B,T], 0 for padding -> who sees whom; a model that cannot keep texts apart has one in each row."""
+    import tfm
+
     return tfm.segments(segments) if model.reads_packed else tfm.padding(segments > 0)
 
 
-def pieces_of(plan: Plan, rows: np.ndarray) -> tuple[RowPieces, np.ndarray, np.ndarray]:
+def pieces_of(plan: PackingPlan, rows: np.ndarray) -> tuple[RowPieces, np.ndarray, np.ndarray]:
     """The pieces in these rows, and int32 [B,T] segments and positions. Row -1 is empty."""
-    counts = np.where(rows < 0, 0, plan.bounds[rows + 1] - plan.bounds[rows])
-    pieces = ranges(plan.bounds[rows], counts)
-    widths = plan.sizes[pieces] + plan.special_tokens
+    pieces = plan.pieces(rows)
+    widths = pieces.sizes + plan.special_tokens
     ends = np.concatenate([[0], np.cumsum(widths)])
-    within = ends[:-1] - np.repeat(ends[np.cumsum(counts) - counts], counts)
-    places = np.repeat(np.arange(len(rows)) * plan.length, counts) + within
+    first_of_row = ends[np.cumsum(pieces.counts) - pieces.counts]
+    places = ends[:-1] + np.repeat(np.arange(len(rows)) * plan.length - first_of_row, pieces.counts)
     segments, positions = np.zeros((2, len(rows), plan.length), np.int32)
-    segments.ravel()[ranges(places, widths)] = np.repeat(ranges(np.ones_like(counts), counts), widths)
-    positions.ravel()[ranges(places, widths)] = ranges(np.zeros_like(widths), widths)
-    return RowPieces(places, plan.starts[pieces], plan.sizes[pieces]), segments, positions
+    filled = ranges(places, widths)
+    segments.ravel()[filled] = np.repeat(ranges(np.ones_like(pieces.counts), pieces.counts), widths)
+    positions.ravel()[filled] = filled - np.repeat(places, widths)
+    return RowPieces(places, pieces.starts, pieces.sizes), segments, positions
 
 
-def _pieces(tokens: TokenizedTexts, max_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Start and size of every piece, in the order of the text."""
-    counts = -(-tokens.lengths // max_size)
+def _pieces(starts: np.ndarray, lengths: np.ndarray, max_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start, size and document of every piece, in the order of the text."""
+    counts = -(-lengths // max_size)
     offsets = ranges(np.zeros_like(counts), counts) * max_size
-    starts = np.repeat(tokens.starts[:-1], counts) + offsets
-    return starts, np.minimum(np.repeat(tokens.lengths, counts) - offsets, max_size)
+    documents = np.repeat(np.arange(len(lengths)), counts)
+    return starts[documents] + offsets, np.minimum(lengths[documents] - offsets, max_size), documents
 
 
 def _best_fit(sizes: np.ndarray, length: int) -> np.ndarray:

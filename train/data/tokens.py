@@ -1,22 +1,49 @@
 """Texts as token ids, encoded once into a memory-mapped cache."""
 
-import bisect
 import dataclasses
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 
 from train import UserError
+from train.data.encoding import chunks, encode_documents
 from train.files import cache
 from train.settings.schema import Run
 from train.text import control_tokens, tokenize
 from train.text.special import DocumentMarks
 
-# Characters of a piece of a text, of the pieces that are tokenized together, and of a line beside a cut.
-_PIECE, _BATCH, _LINE = 50_000, 800_000, 1_000
+
+class DocumentTokens(Protocol):
+    """What rows read of the ids of texts, which are in memory or in a store. A place counts ids from the first on.
+
+    ids: by place
+    counted: whether an id counts as a target of a language model, by place; None: all do
+    """
+
+    @property
+    def ids(self) -> Any: ...
+
+    @property
+    def counted(self) -> Any: ...
+
+    @property
+    def num_tokens(self) -> int:
+        """The ids of all texts, without a mark after the last."""
+
+    @property
+    def num_targets(self) -> int:
+        """How many ids count as targets."""
+
+    def spans(self, joined: bool) -> np.ndarray:
+        """The places where texts begin and end, int [N,2]; or those of all texts, joined."""
+
+    def read(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """The ids of pieces, joined: of `sizes` ids [N] from the places `starts` [N] on."""
+
+    def split(self) -> Iterator[np.ndarray]:
+        """The ids of every text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +61,11 @@ class TokenizedTexts:
     counted: np.ndarray | None = None
 
     @property
+    def num_tokens(self) -> int:
+        return int(self.starts[-1])
+
+    @property
     def num_targets(self) -> int:
-        """How many ids count as targets."""
         return int(self.starts[-1] if self.counted is None else self.counted.sum())
 
     @property
@@ -47,8 +77,14 @@ class TokenizedTexts:
         """The ids of a text."""
         return self.ids[self.starts[text] : self.starts[text + 1]]
 
+    def spans(self, joined: bool) -> np.ndarray:
+        bounds = self.starts[[0, -1]] if joined else self.starts
+        return np.stack([bounds[:-1], bounds[1:]], 1)
+
+    def read(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        return self.ids[ranges(starts, sizes)]
+
     def split(self) -> Iterator[np.ndarray]:
-        """The ids of every text."""
         return map(self.__getitem__, range(len(self.starts) - 1))
 
 
@@ -132,7 +168,7 @@ def segmentations(run: Run) -> list[Segmentation]:
     return [Segmentation(options.dropout, index) for index in range(options.draws if options.dropout else 1)]
 
 
-def segmentation_hash(run: Run, texts: Iterable[TokenizedTexts]) -> str:
+def segmentation_hash(run: Run, texts: Iterable[DocumentTokens]) -> str:
     """A hash of randomly segmented texts, with which alone a run can resume; "" without BPE dropout."""
     if not run.tokenizer.dropout:
         return ""
@@ -151,66 +187,14 @@ def _write(tokenizer, texts: Sequence[str], advance, path, dtype: type, before: 
     starts, total = [0], len(before)
     with cache.writer(path) as append:
         append(np.array(before, dtype).tobytes())
-        for batch in _batches(tokenizer, texts):
-            encodings = control_tokens.encode(tokenizer, [piece.text for piece in batch])
-            in_context = control_tokens.ids_of(tokenizer, encodings)
-            for piece, encoding, ids_in_context in zip(batch, encodings, in_context, strict=True):
-                ids = ids_in_context[_tokens_before(encoding, piece.context) :]
-                append(ids.astype(dtype).tobytes())
-                total += len(ids)
-                if piece.is_last:
-                    is_end = len(starts) == len(texts)
-                    follows = after if is_end else between
-                    starts.append(total if is_end else total + len(follows) - len(before))
-                    append(np.array(follows, dtype).tobytes())
-                    total += len(follows)
-            advance(sum(len(piece.text) - piece.context for piece in batch))
+        for piece in encode_documents(tokenizer, map(chunks, texts)):
+            append(piece.ids.astype(dtype).tobytes())
+            total += len(piece.ids)
+            if piece.is_last:
+                is_end = len(starts) == len(texts)
+                follows = after if is_end else between
+                starts.append(total if is_end else total + len(follows) - len(before))
+                append(np.array(follows, dtype).tobytes())
+                total += len(follows)
+            advance(piece.characters)
         append(np.array(starts, np.int64).tobytes())
-
-
-class _Piece(NamedTuple):
-    """A part of a text, after the line before it: the tokens of its first `context` characters are not its own."""
-
-    text: str
-    context: int
-    is_last: bool
-
-
-def _batches(tokenizer, texts: Iterable[str]) -> Iterator[list[_Piece]]:
-    """Pieces of texts, in lists of about _BATCH characters."""
-    batch: list[_Piece] = []
-    size = 0
-    for text in texts:
-        for piece in _pieces(tokenizer, text):
-            batch.append(piece)
-            size += len(piece.text) + 100  # an empty text is some work too
-            if size >= _BATCH:
-                yield batch
-                batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _pieces(tokenizer, text: str) -> Iterator[_Piece]:
-    """A text cut before or after single line breaks, where no token spans the cut.
-
-    A piece is read after the line before it, as in the whole text. Llama's tokenizer puts a space before a text:
-    without that line, the first word of every piece would get one.
-    """
-    start = context = 0
-    for line_break in re.finditer(r"(?<=\S)\n(?=\S)", text) if len(text) > _PIECE else ():
-        if line_break.end() - start < _PIECE:
-            continue
-        line = max(text.rfind("\n", start, line_break.start()) + 1, line_break.end() - _LINE)
-        (window,) = control_tokens.encode(tokenizer, [text[line : line_break.end() + _LINE]])
-        for cut in (line_break.start(), line_break.end()):
-            if cut > line and not any(first < cut - line < end for first, end in window.offsets):
-                yield _Piece(text[start - context : cut], context, False)
-                start, context = cut, cut - line
-                break
-    yield _Piece(text[start - context :], context, True)
-
-
-def _tokens_before(encoding, context: int) -> int:
-    """The number of tokens in the first `context` characters of an encoded text."""
-    return bisect.bisect_right(encoding.offsets, context, key=lambda offsets: offsets[1]) if context else 0

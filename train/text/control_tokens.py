@@ -36,17 +36,18 @@ def mode() -> str:
     return _mode.get()
 
 
-def encode(tokenizer: AnyTokenizer, texts: Sequence[Any], **options: bool) -> "list[Encoding]":
+def encode(tokenizer: AnyTokenizer, texts: Sequence[Any], offsets: bool = True, **options: bool) -> "list[Encoding]":
     """Texts of documents, sentences or labelled rows as tokens, without those that stand around a text.
 
-    A text is a string, or with is_pretokenized=True a list of words. Raises UserError where one has a control token
-    and the mode is "error".
+    A text is a string, or with is_pretokenized=True a list of words. Without `offsets` the places of tokens in the text
+    are 0 (M63). Raises UserError where a text has a control token and the mode is "error".
     """
     check(tokenizer, texts)
     before = tokenizer.encode_special_tokens
     _set_literal(tokenizer, mode() != "keep")
     try:
-        return tokenizer.encode_batch(list(texts), add_special_tokens=False, **options)
+        encode_batch = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
+        return encode_batch(list(texts), add_special_tokens=False, **options)
     finally:
         _set_literal(tokenizer, before)
 
@@ -55,9 +56,11 @@ def ids_of(tokenizer: AnyTokenizer, encodings: "Iterable[Encoding]") -> Iterator
     """The ids of texts, int64. A vocabulary may have a control token as a word of its own: it is unknown in a text."""
     special = special_tokens(tokenizer)
     control = [token for token in _contents(tokenizer).values() if token != special.unk]
+    is_control = np.zeros(max(control, default=0) + 2, bool)
+    is_control[control] = mode() != "keep"
     for encoding in encodings:
         ids = np.asarray(encoding.ids, np.int64)
-        yield ids if mode() == "keep" else np.where(np.isin(ids, control), special.unk, ids)
+        yield np.where(is_control[np.minimum(ids, len(is_control) - 1)], special.unk, ids)
 
 
 def count(tokenizer: AnyTokenizer, texts: Iterable[Any]) -> Counter[str]:

@@ -130,7 +130,7 @@ def test_windows_of_training_begin_anywhere():
         np.testing.assert_array_equal(np.diff(tokens[b].astype(int)), 1)
         assert 16 * b <= tokens[b, 0] - 1 < 16 * (b + 1)
     last = rows.batch(np.full(50, len(rows) - 1), np.random.default_rng(0))
-    assert (last["weights"].sum(1) == rows.sizes[-1]).all()
+    assert (last["weights"].sum(1) == rows.windows.of_rows(np.array([len(rows) - 1])).sizes).all()
 
 
 def test_row_minus_one_is_empty():

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from train.data import packing
-from train.data.tokens import TokenizedTexts, ranges
+from train.data.packing import RowPieces
+from train.data.tokens import DocumentTokens, TokenizedTexts, ranges
 
 
 class PackedRows:
@@ -30,10 +31,10 @@ class PackedRows:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, text: TokenizedTexts, length: int, pack: bool, pad: int, bytes_per_target: float):
+    def __init__(self, text: DocumentTokens, length: int, pack: bool, pad: int, bytes_per_target: float):
         self.text, self.pad, self.bytes_per_target = text, pad, bytes_per_target
         self.plan = packing.plan(text, length, pack, special_tokens=0)
-        self.tokens, self.num_targets = int(text.starts[-1]), text.num_targets
+        self.tokens, self.num_targets = text.num_tokens, text.num_targets
         self.padding = self.plan.padding
 
     def __len__(self):
@@ -46,20 +47,46 @@ class PackedRows:
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.lm.task`."""
         pieces, segments, positions = packing.pieces_of(self.plan, rows)
-        source, target = ranges(pieces.starts, pieces.sizes), ranges(pieces.places, pieces.sizes)
-        fields = _tokens_and_targets(self.text, source, target, segments.shape, self.pad)
+        fields = _tokens_and_targets(self.text, pieces, segments.shape, self.pad)
         fields |= {"segments": segments, "positions": positions}
-        is_target = _counted(self.text, source, target, segments > 0)
+        is_target = _counted(self.text, pieces, segments > 0)
         return fields | _weights(is_target, self.bytes_per_target)
 
 
 class RowWindows(NamedTuple):
-    """Windows on a text: where each starts, how many tokens it reads, and of how many of the last ones the next token
-    is a target; int [N]."""
+    """Windows on a text: where each starts, how many tokens it reads, of how many of the last ones the next token is a
+    target, and where the text ends; int [N]."""
 
     starts: np.ndarray
     sizes: np.ndarray
     targets: np.ndarray
+    ends: np.ndarray
+
+
+class SpanWindows:
+    """Windows of `size` tokens at most, `stride` apart, within spans [N,2], where tokens begin and end that have a next
+    one; an empty span has none. They are computed when they are asked for."""
+
+    def __init__(self, spans: np.ndarray, size: int, stride: int):
+        self.spans, self.size, self.stride = spans, size, stride
+        lengths = np.maximum(spans[:, 1] - spans[:, 0], 0) * (size > 0)
+        counts = np.where(lengths > 0, -(-np.maximum(1, lengths - size + stride) // stride), 0)
+        self._counts, self._ends = counts, np.cumsum(counts)
+        last = np.minimum(size, lengths - (counts - 1) * stride)
+        self.tokens = int((np.maximum(counts - 1, 0) * size + np.where(counts > 0, last, 0)).sum())
+        self.num_targets = int(lengths.sum()) if stride <= size else self.tokens
+
+    def __len__(self):
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def of_rows(self, rows: np.ndarray) -> RowWindows:
+        """The windows with these numbers."""
+        span = np.searchsorted(self._ends, rows, side="right")
+        index, (first, end) = rows - (self._ends - self._counts)[span], self.spans[span].T
+        starts = first + index * self.stride
+        sizes = np.minimum(self.size, end - starts)
+        before = np.where(index > 0, np.minimum(starts - self.stride + self.size, end), first)
+        return RowWindows(starts, sizes, np.minimum(starts + sizes - before, sizes), end)
 
 
 class WindowRows:
@@ -73,30 +100,32 @@ class WindowRows:
 
     def __init__(
         self,
-        text: TokenizedTexts,
-        windows: RowWindows,
+        text: DocumentTokens,
+        windows: SpanWindows,
         length: int,
         pad: int,
         bytes_per_target: float,
         jitter: bool = False,
     ):
-        self.text, self.length, self.pad = text, length, pad
+        self.text, self.windows, self.length, self.pad = text, windows, length, pad
         self.bytes_per_target, self.jitter = bytes_per_target, jitter
-        self.starts, self.sizes, self.targets = windows
-        self.tokens = int(text.starts[-1])
-        self.padding = 1 - float(self.sizes.sum()) / max(1, len(self.sizes) * length)
+        self.tokens = text.num_tokens
+        self.padding = 1 - windows.tokens / max(1, len(windows) * length)
 
     def __len__(self):
-        return len(self.starts)
+        return len(self.windows)
 
     @property
     def num_targets(self) -> int:
         """How many targets all rows have, where no window is moved."""
-        ends = self.starts + self.sizes + 1
         if self.text.counted is None:
-            return int(self.targets.sum())
+            return self.windows.num_targets
+        if not isinstance(self.text, TokenizedTexts):
+            return self.text.num_targets  # every token is in a window
+        starts, sizes, targets, _ = self.windows.of_rows(np.arange(len(self)))
         before = np.concatenate([[0], np.cumsum(self.text.counted)])
-        return int((before[ends] - before[ends - self.targets]).sum())
+        ends = starts + sizes + 1
+        return int((before[ends] - before[ends - targets]).sum())
 
     def example_ids(self) -> Iterator[np.ndarray]:
         """The ids of every document."""
@@ -106,19 +135,19 @@ class WindowRows:
         """The fields of `train.tasks.lm.task` without segments and positions."""
         shifts = rng.integers(0, self.length, len(rows)) if self.jitter else np.zeros(len(rows), int)
         filled = rows >= 0
-        sizes, targets, starts = (column[rows[filled]] for column in (self.sizes, self.targets, self.starts))
-        starts = np.minimum(starts + shifts[filled], self.tokens - sizes)
+        starts, sizes, targets, ends = self.windows.of_rows(rows[filled])
+        starts = np.minimum(starts + shifts[filled], ends - sizes) if self.jitter else starts
         places = np.flatnonzero(filled) * self.length
         is_target = np.zeros((len(rows), self.length), bool)
         is_target.ravel()[ranges(places + sizes - targets, targets)] = True
-        source, target = ranges(starts, sizes), ranges(places, sizes)
-        fields = _tokens_and_targets(self.text, source, target, is_target.shape, self.pad)
-        is_target = _counted(self.text, source, target, is_target)
+        pieces = RowPieces(places, starts, sizes)
+        fields = _tokens_and_targets(self.text, pieces, is_target.shape, self.pad)
+        is_target = _counted(self.text, pieces, is_target)
         return fields | _weights(is_target, self.bytes_per_target)
 
 
 def marked_windows(
-    text: TokenizedTexts,
+    text: DocumentTokens,
     length: int,
     stride: int,
     pad: int,
@@ -127,9 +156,7 @@ def marked_windows(
     jitter: bool = False,
 ) -> WindowRows:
     """Windows on a text with marks, whose every token has a next one. With `across` they may hold several documents."""
-    bounds = text.starts[[0, -1]] if across else text.starts
-    spans = np.stack([bounds[:-1], bounds[1:]], 1)
-    return WindowRows(text, _windows(spans, length, stride), length, pad, bytes_per_target, jitter)
+    return WindowRows(text, SpanWindows(text.spans(across), length, stride), length, pad, bytes_per_target, jitter)
 
 
 def tokenizer_windows(
@@ -142,7 +169,7 @@ def tokenizer_windows(
     """
     size = length - 1
     spans = np.stack([text.starts[:-1], text.starts[1:] - 1], 1)
-    return WindowRows(text, _windows(spans, size, stride or max(1, size)), length, pad, bytes_per_target)
+    return WindowRows(text, SpanWindows(spans, size, stride or max(1, size)), length, pad, bytes_per_target)
 
 
 def count_between(text: TokenizedTexts, begin: Iterable[int], end: Iterable[int]) -> TokenizedTexts:
@@ -157,22 +184,26 @@ def count_between(text: TokenizedTexts, begin: Iterable[int], end: Iterable[int]
     return dataclasses.replace(text, counted=counted & ~closes)
 
 
-def _counted(text: TokenizedTexts, source: np.ndarray, target: np.ndarray, is_target: np.ndarray) -> np.ndarray:
-    """bool [B,T]: the targets that count; those at the places `target` are the tokens after `source`."""
+def _counted(text: DocumentTokens, pieces: RowPieces, is_target: np.ndarray) -> np.ndarray:
+    """bool [B,T]: the targets that count; those at the places of pieces are the tokens after theirs."""
     if text.counted is None:
         return is_target
     chosen = np.zeros_like(is_target)
-    chosen.ravel()[target] = text.counted[source + 1]
+    chosen.ravel()[ranges(pieces.places, pieces.sizes)] = text.counted[ranges(pieces.starts, pieces.sizes) + 1]
     return is_target & chosen
 
 
 def _tokens_and_targets(
-    text: TokenizedTexts, source: np.ndarray, target: np.ndarray, shape: tuple[int, int], pad: int
+    text: DocumentTokens, pieces: RowPieces, shape: tuple[int, int], pad: int
 ) -> dict[str, np.ndarray]:
-    """Tokens and targets, int32 [B,T]: at the places `target`, text.ids[source] and the tokens after them."""
+    """Tokens and targets, int32 [B,T]: at the places of pieces their tokens, and the tokens after these."""
+    ids, ends = text.read(pieces.starts, pieces.sizes + 1), np.cumsum(pieces.sizes + 1)
+    has_next, has_previous = np.ones((2, len(ids)), bool)
+    has_next[ends - 1] = has_previous[ends - 1 - pieces.sizes] = False
+    target = ranges(pieces.places, pieces.sizes)
     tokens, targets = np.full((2, *shape), pad, np.int32)
-    tokens.ravel()[target] = text.ids[source]
-    targets.ravel()[target] = text.ids[source + 1]
+    tokens.ravel()[target] = ids[has_next]
+    targets.ravel()[target] = ids[has_previous]
     return {"tokens": tokens, "targets": targets}
 
 
@@ -180,16 +211,3 @@ def _weights(is_target: np.ndarray, bytes_per_target: float) -> dict[str, np.nda
     """bool [B,T] -> weights [B,T], 1 for a target, and bytes [B] of the text behind the targets; float32."""
     weights = is_target.astype(np.float32)
     return {"weights": weights, "bytes": weights.sum(1) * np.float32(bytes_per_target)}
-
-
-def _windows(spans: np.ndarray, size: int, stride: int) -> RowWindows:
-    """Windows of `size` tokens at most within spans [N,2], where tokens begin and end that have a next one; an empty
-    span has none."""
-    starts, sizes, targets = ([np.zeros(0, np.int64)] for _ in range(3))
-    for first, end in spans if size else ():
-        window_starts = np.arange(first, max(first + 1, end - size + stride) if end > first else first, stride)
-        window_sizes = np.minimum(size, end - window_starts)
-        starts.append(window_starts)
-        sizes.append(window_sizes)
-        targets.append(np.minimum(np.diff(window_starts + window_sizes, prepend=first), window_sizes))
-    return RowWindows(np.concatenate(starts), np.concatenate(sizes), np.concatenate(targets))
