@@ -1,5 +1,7 @@
 """Pieces of documents in rows: planned once, so that any row can be built by itself."""
 
+import bisect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -95,7 +97,7 @@ def plan_documents(starts: np.ndarray, lengths: np.ndarray, length: int, pack: b
     ends = np.searchsorted(documents, np.arange(_BLOCK, len(lengths) + _BLOCK, _BLOCK))
     for first, end in zip([0, *ends[:-1]], ends, strict=True):
         if end > first:
-            row_of[first:end] = rows + _best_fit(sizes[first:end] + special_tokens, length)
+            row_of[first:end] = rows + best_fit(sizes[first:end] + special_tokens, [length])[0]
             rows = int(row_of[first:end].max()) + 1
     by_row = np.argsort(row_of, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))])
@@ -152,11 +154,18 @@ def _pieces(starts: np.ndarray, lengths: np.ndarray, max_size: int) -> tuple[np.
     return starts[documents] + offsets, np.minimum(lengths[documents] - offsets, max_size), documents
 
 
-def _best_fit(sizes: np.ndarray, length: int) -> np.ndarray:
-    """The row of every piece. Bit f of `free` is set if a row has f free places: the lowest bit fits best."""
-    rows_with: list[list[int]] = [[] for _ in range(length + 1)]  # by free places
-    row_of = np.zeros(len(sizes), np.int64)
-    free, rows = 0, 0
+def best_fit(
+    sizes: np.ndarray, lengths: Sequence[int], slots: Sequence[int] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """sizes [N] of pieces -> the row of each, int [N], and the length of every row: best-fit decreasing.
+
+    Where no row has room for a piece, a new one begins: the shortest of `lengths`, which ascend, that holds it.
+    slots: the most pieces in a row of each length; None: any number
+    """
+    rows_with: list[list[int]] = [[] for _ in range(lengths[-1] + 1)]  # by free places
+    row_of, row_lengths, room = np.zeros(len(sizes), np.int64), [], []
+    free = 0  # bit f is set if a row has f free places: the lowest bit fits best
+    limits = dict(zip(lengths, slots or [len(sizes)] * len(lengths), strict=True))
     for piece in np.argsort(-sizes, kind="stable"):
         size = int(sizes[piece])
         fitting = free >> size
@@ -166,9 +175,13 @@ def _best_fit(sizes: np.ndarray, length: int) -> np.ndarray:
             if not rows_with[places]:
                 free &= ~(1 << places)
         else:
-            places, row = length, rows
-            rows += 1
+            places = lengths[bisect.bisect_left(lengths, size)]
+            row = len(row_lengths)
+            row_lengths.append(places)
+            room.append(limits[places])
         row_of[piece] = row
-        rows_with[places - size].append(row)
-        free |= 1 << (places - size)
-    return row_of
+        room[row] -= 1
+        if room[row]:
+            rows_with[places - size].append(row)
+            free |= 1 << (places - size)
+    return row_of, np.array(row_lengths, np.int64)

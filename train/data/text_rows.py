@@ -23,7 +23,7 @@ import numpy as np
 from train.data import balance
 from train.data.fields import Field
 from train.data.tokens import ranges
-from train.settings.schema import Run
+from train.settings.schema import Config, Run
 
 # Batches that are dealt at once; those that decide the length of rows, and draws of them at most.
 _WINDOW, _LOOKED_AT, _DRAWS = 512, 512, 16
@@ -203,9 +203,13 @@ def texts_a_step(run: Run, sizes: Sequence[np.ndarray], texts: int = 1) -> int:
 
 def why_alone(run: Run) -> str:
     """Why each text of a run has a row."""
-    model = run.model
-    if model.reads_packed:
+    if run.model.reads_packed:
         return "--data.pack=false" if run.data.pack is False else "shared rows would be dearer"
+    return cannot_share(run.model)
+
+
+def cannot_share(model: Config) -> str:
+    """Why texts cannot share rows of a model."""
     parts = [model.input, *(options for kind in model.kinds for options in kind)]
     names = dict.fromkeys(options.name for options in parts if not options.reads_packed)
     return f"{' and '.join(names)} cannot keep texts of a row apart"

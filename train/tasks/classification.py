@@ -26,12 +26,6 @@ def read(
     return hidden, head_key
 
 
-def alone(valid: Array) -> dict[str, Array]:
-    """valid [B,T] of texts, of which each has a row -> what a batch has beside the fields of its task."""
-    places = jnp.broadcast_to(jnp.arange(valid.shape[1], dtype=jnp.int32), valid.shape)
-    return {"segments": valid, "positions": places, "rows": jnp.arange(len(valid), dtype=jnp.int32)}
-
-
 def texts_of(batch: Mapping[str, Array], single: int = 1) -> Array:
     """A batch of examples of `single` texts each -> bool [B,n,T]: the tokens of each text of a row."""
     segments = batch["segments"]

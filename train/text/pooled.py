@@ -9,13 +9,18 @@ import tfm
 from train.text.sentence_transformers import Modules
 
 
-def pooled(hidden: Array, valid: Array, pools: Sequence[str], unpooled: int = 0) -> Array:
-    """hidden [B,T,D], valid bool [B,T] -> float32 [B,D], D for each pooling; the first `unpooled` tokens are left
-    out."""
-    hidden = hidden.astype(jnp.float32)
-    is_pooled = valid & (jnp.arange(valid.shape[1]) >= unpooled)[None]
-    firsts, rest = (hidden[:, unpooled:], valid[:, unpooled:]), (hidden, is_pooled)
-    return jnp.concatenate([tfm.pool(*(firsts if pool == "first" else rest), pool) for pool in pools], axis=1)
+def pooled(
+    hidden: Array, valid: Array, pools: Sequence[str], unpooled: int = 0, positions: Array | None = None
+) -> Array:
+    """hidden [B,T,D], valid bool [B,T] -> float32 [B,D], D for each pooling; the first `unpooled` tokens are left out.
+
+    Of rows of n texts it is [B*n,D], a vector of each: valid is bool [B,n,T] then, the tokens of every text, which have
+    `positions` [B,T].
+    """
+    texts = valid if valid.ndim == 3 else valid[:, None]
+    places = jnp.arange(hidden.shape[1])[None] if positions is None else positions
+    is_pooled = texts & (places >= unpooled)[:, None]
+    return jnp.concatenate([tfm.pool(hidden.astype(jnp.float32), is_pooled, pool) for pool in pools], axis=1)
 
 
 def unpooled_tokens(modules: Modules, tokenizer, prefix: int) -> int:

@@ -14,7 +14,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tfm
 from train import UserError
-from train.data.batching import token_batches
 from train.lab.embed import main
 from train.lab.embedding import embed
 from train.lab.embedding.folder import FolderEncoder, Pooling
@@ -102,17 +101,6 @@ def test_an_exported_run_says_the_same(home, tmp_path):
     folder = RunFolder(home / "mlm")
     folder.save_hf(tmp_path / "hf", folder.config.model, folder.load(), folder.hf_fields() | {"model_type": "bert"})
     np.testing.assert_allclose(embed(tmp_path / "hf", TEXTS), embed(home / "mlm", TEXTS), atol=2e-5)
-
-
-def test_batches_have_few_shapes_and_every_row_once():
-    lengths = np.random.default_rng(0).integers(1, 60, 3000)
-    parts = list(token_batches(lengths, 64))
-    assert sorted(np.concatenate([members for members, _ in parts])) == list(range(3000))
-    assert len({shape for _, shape in parts}) <= 9
-    assert all(lengths[members].max() <= shape[1] and len(members) <= shape[0] for members, shape in parts)
-    places = sum(rows * length for _, (rows, length) in parts)
-    assert lengths.sum() / places > 0.8
-    assert [shape for _, shape in token_batches(np.array([5]), 64)] == [(1, 8)]
 
 
 def test_refusals(home, tmp_path):

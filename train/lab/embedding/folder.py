@@ -1,7 +1,7 @@
 """Texts as vectors by the model of a run folder or a Hugging Face folder: one vector a text, pooled from its tokens."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import final
 
@@ -14,9 +14,9 @@ import tfm
 from tfm.low_rank import merge_low_rank
 from tfm.params import PyTree
 from train import UserError
-from train.data import windows
-from train.data.batching import token_batches
+from train.data import packing, windows
 from train.data.processors import TOKENIZER
+from train.data.reading import TokenRows, read_texts, say_fallback
 from train.data.tokens import TokenizedTexts, in_memory
 from train.lab.embedding.expansion import Expansion
 from train.runs.hf_folder import HfFolder
@@ -26,6 +26,9 @@ from train.settings.gate import user_errors
 from train.text import control_tokens, special, tokenize
 from train.text.pooled import pooled, unpooled_tokens
 from train.text.sentence_transformers import Modules
+
+# Places of a batch, about.
+_BATCH_TOKENS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +87,7 @@ class FolderEncoder:
         unpooled = unpooled_tokens(self.modules, self.tokenizer, len(self.prefix))
         self.reading = Reading(config, causal, pooling.layers, self.modules.pools, unpooled)
         self.expansion = self._expansion(pooling.expand)
-        self.pad = tokenize.special_tokens(self.tokenizer).pad
+        say_fallback(config, log)
         if self.modules.source:
             log.info(f"{self.modules.source}: {self.modules}")
 
@@ -108,7 +111,7 @@ class FolderEncoder:
         if not lengths.all():
             text = int(cut.texts[(lengths == 0).argmax()])
             raise UserError(f"text {text + 1} has no tokens, and the model adds none; leave it out")
-        vectors = self._rows(params, rows, lengths)
+        vectors = self._rows(params, rows)
         if len(rows) > len(texts):
             vectors = _merge_windows(vectors, cut.texts, lengths, self.modules.pools)
         with user_errors():
@@ -134,23 +137,13 @@ class FolderEncoder:
         table = jnp.concatenate([tables.tokens, jnp.pad(rows, ((0, spare), (0, 0))).astype(tables.tokens.dtype)])
         return tokens, dataclasses.replace(self.params, embed=dataclasses.replace(tables, tokens=table))
 
-    def _rows(self, params: tfm.Encoder, rows: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+    def _rows(self, params: tfm.Encoder, rows: Sequence[np.ndarray]) -> np.ndarray:
         """The vector of every row of tokens."""
-        vectors: np.ndarray | None = None
-        with self.log.progress(f"encoding {len(rows):,} rows of text", len(rows)) as advance:
-            for members, shape in token_batches(lengths, self.window):
-                places = np.full(shape, self.pad, np.int32)
-                for place, member in enumerate(members):
-                    places[place, : lengths[member]] = rows[member]
-                sizes = np.pad(lengths[members], (0, shape[0] - len(members)), constant_values=1)
-                valid = np.arange(shape[1]) < sizes[:, None]
-                pooled = np.asarray(checked(_vectors, params, self.reading, places, valid))
-                if vectors is None:
-                    vectors = np.empty((len(rows), pooled.shape[1]), np.float32)
-                vectors[members] = pooled[: len(members)]
-                advance(len(members))
-        assert vectors is not None
-        return vectors
+        texts = TokenRows(rows, self.window, tokenize.special_tokens(self.tokenizer))
+        vectors_of = partial(checked, _vectors, params, self.reading)
+        with self.log.progress(f"encoding {len(rows):,} texts", len(rows)) as advance:
+            numbers, batch = range(len(rows)), max(1, _BATCH_TOKENS // self.window)
+            return read_texts(vectors_of, self.reading.config, texts, numbers, batch, advance)["vectors"]
 
 
 def text_frame(folder: RunFolder | HfFolder) -> tuple[list[int], list[int]]:
@@ -165,17 +158,21 @@ def text_frame(folder: RunFolder | HfFolder) -> tuple[list[int], list[int]]:
 
 
 @partial(jax.jit, static_argnums=1)
-def _vectors(params: tfm.Encoder, reading: Reading, tokens: Array, valid: Array) -> Array:
-    """tokens [B,T], of which `valid` [B,T] are no padding -> float32 [B,D], D for each layer that is pooled."""
-    config, mask = reading.config, tfm.padding(valid)
+def _vectors(params: tfm.Encoder, reading: Reading, batch: Mapping[str, Array]) -> dict[str, Array]:
+    """A batch of texts (`train.data.text_rows`) -> float32 [B*n,D], D for each layer that is pooled."""
+    config, tokens, segments = reading.config, batch["tokens"], batch["segments"]
+    mask, positions = packing.row_mask(config, segments), batch["positions"] if config.reads_packed else None
     if set(reading.layers) <= {-1, config.layers}:
         stack = tfm.decoder if reading.causal else tfm.encoder
-        states = dict.fromkeys(reading.layers, stack(params, config, tokens, mask))
+        states = dict.fromkeys(reading.layers, stack(params, config, tokens, mask, positions))
     else:
-        by_layer = tfm.hidden_states(params, config, tokens, mask, causal=reading.causal)
+        by_layer = tfm.hidden_states(params, config, tokens, mask, positions, causal=reading.causal)
         states = {layer: by_layer[layer] for layer in reading.layers}
-    vectors = [pooled(states[layer], valid, reading.pools, reading.unpooled) for layer in reading.layers]
-    return jnp.concatenate(vectors, axis=1)
+    texts = tfm.segment_tokens(segments, len(batch["rows"]) // len(segments))
+    vectors = [
+        pooled(states[layer], texts, reading.pools, reading.unpooled, batch["positions"]) for layer in reading.layers
+    ]
+    return {"vectors": jnp.concatenate(vectors, axis=1)}
 
 
 def _modules(folder: RunFolder | HfFolder, pooling: Pooling) -> Modules:

@@ -10,14 +10,16 @@ import numpy as np
 
 import tfm
 from train import UserError
+from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
 from train.data.tokens import in_memory
 from train.screens.console import Log
+from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.by_length import blocks, read_by_length
+from train.tasks.choice.loss import outputs
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
 from train.tasks.choice.source import MultipleChoice
-from train.tasks.classification import softmax, used_types
+from train.tasks.classification import softmax
 from train.tasks.record import Folder, Prediction, Predictor
 
 
@@ -43,6 +45,8 @@ def predict(
 ) -> Iterator[Prediction]:
     """The most probable continuation of each text, its place from 0, and its probability."""
     run, tokenizer = folder.config, folder.processor
+    say_fallback(run.model, log)
+    scores_of = partial(checked, _scores, params, run.model)
     count = max((len(row["choices"]) for row in texts), default=0)
     with log.progress("choosing", len(texts)) as advance:
         for block in blocks(len(texts), batch):
@@ -51,10 +55,8 @@ def predict(
             choices = in_memory(tokenizer, [choice for row in rows for choice in row["choices"]])
             text = ChoiceTokens(contexts, choices, first_places([row["choices"] for row in rows]))
             examples = Choices(text, np.zeros(len(rows), np.int32), count, run.batch.length, tokenizer)
-            fields = examples.batch(np.arange(len(rows)))
-            arrays = fields["tokens"], fields["valid"], fields["types"]
-            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
-            for row, row_logits in zip(rows, logits, strict=True):
+            scores = read_texts(scores_of, run.model, examples, range(len(rows)), batch, advance)["scores"]
+            for row, row_logits in zip(rows, scores, strict=True):
                 yield _predicted(row, softmax(row_logits[: len(row["choices"])]))
 
 
@@ -67,8 +69,8 @@ def _predicted(row: Mapping[str, Any], probabilities: np.ndarray) -> Prediction:
 
 
 @partial(jax.jit, static_argnums=1)
-def _logits(params, model: tfm.Config, tokens, valid, types):
-    return tfm.score_choices(params, model, tokens, valid > 0, used_types(model, types))
+def _scores(params, model: tfm.Config, batch):
+    return {"scores": outputs(params, model, batch, None).logits}
 
 
 PREDICTOR = Predictor(("choices", "field"), inputs, predict)

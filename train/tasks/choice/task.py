@@ -18,13 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 import tfm
-from tfm.models.choices import choice_logits
-from tfm.models.classifier import text_logits
 from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -34,17 +30,17 @@ from train.data.sources import files, sources
 from train.data.synthetic.kept import kept
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
-from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.choice import continuations
+from train.tasks.choice.loss import loss
 from train.tasks.choice.options import Choice
 from train.tasks.choice.predict import PREDICTOR
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
 from train.tasks.choice.source import MultipleChoice
-from train.tasks.classification import class_losses, counted, read, softmax, texts_of
+from train.tasks.classification import counted, softmax
 from train.tasks.record import Saved, Task
 from train.text import tokenize
 
@@ -67,38 +63,6 @@ def batch_spec(run: Run[Choice]) -> dict[str, Field]:
         "weights": Field("B", np.float32, weighs=True),
         **options,
     }
-
-
-def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
-    """What the model says of the continuations of a batch, as `tfm.score_choices` does."""
-    hidden, head_key = read(params, model, batch, key)
-    present = batch["present"] > 0
-    scores = text_logits(params, model, hidden, texts_of(batch, present.shape[1]), head_key)
-    return ClassOutputs(hidden, batch["segments"] > 0, choice_logits(scores, present, present[..., None]))
-
-
-def sums(
-    params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs
-) -> dict[str, Array]:
-    """Sums over the texts of a batch, float32: `loss` in nats, `weight` and `right`.
-
-    For evaluation also `scores` [B*n,c], labels and weights of every text.
-    """
-    labels, weights = batch["labels"], batch["weights"]
-    logits = outputs.logits
-    right = (logits.argmax(-1) == labels).astype(jnp.float32)
-    return {
-        "loss": (class_losses(logits, batch, batch["present"] > 0) * weights).sum(),
-        "weight": weights.sum(),
-        "right": (right * weights).sum(),
-        "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weights.sum(),
-        "scores": logits,
-        "labels": labels,
-        "weights": weights,
-    }
-
-
-loss = OutputLoss(outputs, sums, valid="segments")
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

@@ -9,12 +9,14 @@ import numpy as np
 
 import tfm
 from train import UserError
+from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
 from train.data.tokens import in_memory
 from train.screens.console import Log
+from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.by_length import blocks, read_by_length
-from train.tasks.classification import prediction, used_types
+from train.tasks.classification import prediction
+from train.tasks.classify.loss import outputs
 from train.tasks.classify.rows import Examples
 from train.tasks.record import Folder, Prediction, Predictor
 
@@ -48,24 +50,24 @@ def predict(
 ) -> Iterator[Prediction]:
     """The label of each text or pair, and its probability."""
     run, tokenizer, classes = folder.config, folder.processor, folder.facts["classes"]
+    say_fallback(run.model, log)
+    scores_of = partial(checked, _scores, params, run.model)
     with log.progress("classifying", len(texts)) as advance:
         for block in blocks(len(texts), batch):
             columns = [
                 in_memory(tokenizer, column) for column in zip(*(texts[row].values() for row in block), strict=True)
             ]
             examples = Examples(columns, np.zeros(len(block), np.int32), run.batch.length, tokenizer)
-            fields = examples.batch(np.arange(len(block)))
-            arrays = fields["tokens"], fields["valid"], fields["types"]
-            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
-            for row, row_logits in zip(block, logits, strict=True):
+            scores = read_texts(scores_of, run.model, examples, range(len(block)), batch, advance)["scores"]
+            for row, row_logits in zip(block, scores, strict=True):
                 guess = prediction(run.task.kind, classes, row_logits)
                 facts = {"label": guess.label, "probabilities": guess.probabilities}
                 yield Prediction(f"{guess.label}\t{guess.probability}".rstrip("\t"), {**texts[row], **facts})
 
 
 @partial(jax.jit, static_argnums=1)
-def _logits(params, model: tfm.Config, tokens, valid, types):
-    return tfm.classify(params, model, tokens, valid > 0, used_types(model, types))
+def _scores(params, model: tfm.Config, batch):
+    return {"scores": outputs(params, model, batch, None).logits}
 
 
 PREDICTOR = Predictor(("pair", "field"), inputs, predict)

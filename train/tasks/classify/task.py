@@ -17,13 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from tokenizers import Tokenizer
 
 import tfm
-from tfm.models.classifier import text_logits
 from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -33,14 +30,14 @@ from train.data.sources import files, generated, sources
 from train.data.synthetic.kept import kept
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
-from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics import scores
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.classification import class_losses, counted, prediction, read, texts_of, truth
+from train.tasks.classification import counted, prediction, truth
 from train.tasks.classify import opinions
+from train.tasks.classify.loss import loss
 from train.tasks.classify.options import Classify
 from train.tasks.classify.predict import PREDICTOR
 from train.tasks.classify.rows import Examples
@@ -69,41 +66,6 @@ def batch_spec(run: Run[Classify]) -> dict[str, Field]:
         "weights": Field("B", np.float32, weighs=True),
         **options,
     }
-
-
-def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
-    """What the model says of the texts of a batch."""
-    hidden, head_key = read(params, model, batch, key)
-    logits = text_logits(params, model, hidden, texts_of(batch), head_key)
-    return ClassOutputs(hidden, batch["segments"] > 0, logits)
-
-
-def sums(
-    params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs
-) -> dict[str, Array]:
-    """Sums over the texts of a batch, float32: `loss` (nats, or squared error), `weight`, and `right` for classes.
-
-    For evaluation also `scores` [B,C], labels and weights of every text.
-    """
-    labels, weights, logits = batch["labels"], batch["weights"], outputs.logits
-    right = None
-    if labels.ndim == 1 and labels.dtype == jnp.float32:
-        losses = jnp.square(logits[:, 0] - labels)
-    else:
-        losses = class_losses(logits, batch)
-        right = logits.argmax(-1) == labels if labels.ndim == 1 else ((logits > 0) == (labels > 0)).all(-1)
-    hits = {} if right is None else {"right": (right.astype(jnp.float32) * weights).sum()}
-    return hits | {
-        "loss": (losses * weights).sum(),
-        "weight": weights.sum(),
-        "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weights.sum(),
-        "scores": logits,
-        "labels": labels,
-        "weights": weights,
-    }
-
-
-loss = OutputLoss(outputs, sums, valid="segments")
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

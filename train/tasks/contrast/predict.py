@@ -1,25 +1,27 @@
 """The cosine of two texts, as train.predict says it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
-from jax import Array
+from tokenizers import Tokenizer
 
 import tfm
-from tfm.sharding import fold_rows, unfold_rows
 from train import UserError
+from train.data import packing
+from train.data.pairs import join
+from train.data.reading import TokenRows, blocks, read_texts, say_fallback
 from train.data.tokens import in_memory
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.gate import user_errors
 from train.settings.predict import PredictOptions
-from train.tasks.contrast.rows import RowFields, SideRows
+from train.tasks.classification import texts_of
 from train.tasks.contrast.source import read_pairs
 from train.tasks.record import Folder, Prediction, Predictor
+from train.text import tokenize
 from train.text.pooled import pooled, unpooled_tokens
 
 
@@ -42,32 +44,34 @@ def predict(
         return
     if modules.source:
         log.info(f"{modules.source}: {modules}")
+    say_fallback(run.model, log)
     unpooled = unpooled_tokens(modules, tokenizer, prefix=1)
-    texts = [in_memory(tokenizer, [modules.prompt_text + text for text in side]) for side in zip(*pairs, strict=True)]
-    shape = replace(run.batch, size=batch, tokens=None, accumulate=1)
-    fields_of_rows = RowFields(None, 1.0, np.zeros(len(pairs)), np.zeros((len(pairs), 2), np.int32))
-    rows = SideRows(texts, fields_of_rows, shape, tokenizer, shape.shapes)
-    cosines = np.zeros(len(pairs))
-    with log.progress("comparing", len(pairs)) as advance:
-        for places in rows.buckets.epoch():
-            fields, kept = rows.batch(places), places >= 0
-            sides = checked(
-                _pooled_sides, params, run.model, modules.pools, unpooled, fields["tokens"], fields["valid"]
-            )
+    vectors_of = partial(checked, _vectors, params, run.model, modules.pools, unpooled)
+    with log.progress("comparing", 2 * len(pairs)) as advance:
+        for block in blocks(len(pairs), batch):
+            texts = [modules.prompt_text + text for row in block for text in pairs[row]]
+            rows = _rows(texts, tokenizer, run.batch.length)
+            vectors = read_texts(vectors_of, run.model, rows, range(len(texts)), batch, advance)["vectors"]
             with user_errors():
-                cosines[places[kept]] = _cosines(*(modules.apply(np.asarray(side)[kept]) for side in sides))
-            advance(int(kept.sum()))
-    for (text, pair), cosine in zip(pairs, cosines.tolist(), strict=True):
-        yield Prediction(f"{cosine:.4f}", {"text": text, "pair": pair, "cosine": cosine})
+                vectors = modules.apply(np.where(rows.sizes[:, None] > 2, vectors, 0))
+            for row, cosine in zip(block, _cosines(vectors[::2], vectors[1::2]).tolist(), strict=True):
+                text, pair = pairs[row]
+                yield Prediction(f"{cosine:.4f}", {"text": text, "pair": pair, "cosine": cosine})
+
+
+def _rows(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> TokenRows:
+    """Texts as rows of tokens, at most `length` each: special ones around those of the text."""
+    specials = tokenize.special_tokens(tokenizer)
+    ids = [join([tokens], length, specials)[0] for tokens in in_memory(tokenizer, texts).split()]
+    return TokenRows(ids, length, specials)
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
-def _pooled_sides(params, model: tfm.Config, pools: tuple[str, ...], unpooled: int, tokens: Array, valid: Array):
-    """tokens, valid [B,2,T] -> the pooled states [B,D] of both texts."""
-    rows = fold_rows(valid > 0)
-    hidden = tfm.encoder(params.encoder, model, fold_rows(tokens), tfm.padding(rows))
-    vectors = unfold_rows(pooled(hidden, rows, pools, unpooled), tokens)
-    return vectors[:, 0], vectors[:, 1]
+def _vectors(params, model: tfm.Config, pools: tuple[str, ...], unpooled: int, batch):
+    """A batch of texts (`train.data.text_rows`) -> the pooled states [B*n,D] of each."""
+    positions = batch["positions"] if model.reads_packed else None
+    hidden = tfm.encoder(params.encoder, model, batch["tokens"], packing.row_mask(model, batch["segments"]), positions)
+    return {"vectors": pooled(hidden, texts_of(batch), pools, unpooled, batch["positions"])}
 
 
 def _cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:

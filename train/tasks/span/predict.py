@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import tfm
 from train import UserError
+from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
 from train.screens.console import Log
+from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.by_length import blocks, read_by_length
-from train.tasks.classification import alone
 from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.span.loss import outputs
 from train.tasks.span.options import Span
@@ -186,23 +187,23 @@ def predict(
     """The answer to each question: its text, probability among the n best, and characters; nothing for no answer."""
     run, abstains = folder.config, may_abstain(folder.config, folder.facts)
     passages = Passages(questions, run.batch.length, run.task, folder.processor, log, "passages")
+    say_fallback(run.model, log)
+    logits_of = partial(checked, _logits, params, run.model)
     starts: dict[int, np.ndarray] = {}
     ends: dict[int, np.ndarray] = {}
     with log.progress("answering", len(passages)) as advance:
         for block in blocks(len(passages), batch):
-            fields = passages.batch(np.asarray(block))
-            arrays = fields["tokens"], fields["valid"], fields["types"], fields["candidates"]
-            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
-            for row, (row_starts, row_ends) in zip(block, logits, strict=True):
-                starts[row], ends[row] = row_starts, row_ends
+            logits = read_texts(logits_of, run.model, passages, block, batch, advance)
+            starts |= zip(block, logits["start_logits"], strict=True)
+            ends |= zip(block, logits["end_logits"], strict=True)
     for question, answers in search(passages, starts, ends, run.task, abstains):
         yield prediction(questions[question], answers, abstains)
 
 
 @partial(jax.jit, static_argnums=1)
-def _logits(params, model: tfm.Config, tokens, valid, types, candidates):
-    batch = {"tokens": tokens, "types": types, "candidates": candidates, **alone(valid)}
-    return outputs(params, model, batch, None).logits
+def _logits(params, model: tfm.Config, batch):
+    starts, ends = jnp.unstack(outputs(params, model, batch, None).logits, axis=1)
+    return {"start_logits": starts, "end_logits": ends}
 
 
 PREDICTOR = Predictor(("question",), inputs, predict)

@@ -9,14 +9,16 @@ import jax
 import numpy as np
 
 import tfm
+from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
 from train.data.sources.files import Row
 from train.screens.console import Log
+from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.by_length import blocks, read_by_length
 from train.tasks.classification import softmax
 from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.tag import metric, source
+from train.tasks.tag.loss import outputs
 from train.tasks.tag.metric import Entity
 from train.tasks.tag.rows import Sentences, split
 from train.text import tokenize
@@ -126,6 +128,8 @@ def predict(params: tfm.Tagger, folder: Folder, queries: Sequence[Query], log: L
     """The labels of the words of each text."""
     run, tokenizer = folder.config, folder.processor
     names = folder.facts["classes"] or [f"LABEL_{index}" for index in range(run.model.classes)]
+    say_fallback(run.model, log)
+    logits_of = partial(checked, _logits, params, run.model)
     words = [[word.text for word in query.words] for query in queries]
     pieces = split(tokenizer, words, log, "texts")
     special, unknown = tokenize.special_tokens(tokenizer), [np.zeros(len(sentence), np.int32) for sentence in words]
@@ -133,9 +137,7 @@ def predict(params: tfm.Tagger, folder: Folder, queries: Sequence[Query], log: L
     parts: list[np.ndarray] = []
     with log.progress("tagging", len(rows)) as advance:
         for block in blocks(len(rows), batch):
-            fields = rows.batch(np.asarray(block))
-            arrays = fields["tokens"], fields["valid"]
-            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
+            logits = read_texts(logits_of, run.model, rows, block, batch, advance)["logits"]
             for row, row_logits in zip(block, logits, strict=True):
                 parts.append(row_logits[rows.places(row)[1]])
                 sentence = rows.windows.texts[row]
@@ -145,8 +147,8 @@ def predict(params: tfm.Tagger, folder: Folder, queries: Sequence[Query], log: L
 
 
 @partial(jax.jit, static_argnums=1)
-def _logits(params, model: tfm.Config, tokens, valid):
-    return tfm.classify_tokens(params, model, tokens, valid > 0)
+def _logits(params, model: tfm.Config, batch):
+    return {"logits": outputs(params, model, batch, None).logits}
 
 
 PREDICTOR = Predictor(("field",), inputs, predict)

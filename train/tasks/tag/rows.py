@@ -81,7 +81,7 @@ class Sentences:
     """
 
     buckets, independent_rows = None, True
-    text_fields = TextFields(by_token=("tokens", "valid", "labels", "weights", "guesses"))
+    text_fields = TextFields(by_token=("tokens", "valid", "labels", "weights", "guesses", "logits"))
     lexicon: "Lexicon | None" = None
 
     def __init__(

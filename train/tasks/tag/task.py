@@ -15,13 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from tokenizers import Tokenizer
 
 import tfm
-from tfm.models.heads import token_logits
 from train import UserError
 from train.data import text_rows
 from train.data.corpus import Corpus
@@ -31,14 +28,13 @@ from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
 from train.data.synthetic.kept import kept
 from train.files import cache
-from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics.scores import confusion
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.classification import read
 from train.tasks.record import HfSource, Saved, Task, head_classes
 from train.tasks.tag import metric, news, source
+from train.tasks.tag.loss import loss
 from train.tasks.tag.options import Tag
 from train.tasks.tag.predict import (
     PREDICTOR,
@@ -61,31 +57,6 @@ def batch_spec(run: Run[Tag]) -> dict[str, Field]:
         "labels": Field("BT", np.int32, predicts="C"),
         "weights": Field("BT", np.float32, weighs=True),
     }
-
-
-def outputs(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
-    """What the model says of the tokens of a batch."""
-    hidden, head_key = read(params, model, batch, key)
-    return ClassOutputs(hidden, batch["segments"] > 0, token_logits(params, model, hidden, head_key))
-
-
-def sums(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
-    """Sums over the words of a batch, float32: `loss` in nats, `weight` (their count) and `right`.
-
-    For evaluation also `guesses`, the most probable class of every place, int32 [B,T].
-    """
-    weights = batch["weights"]
-    guesses = outputs.logits.argmax(-1).astype(jnp.int32)
-    return {
-        "loss": (tfm.cross_entropy(outputs.logits, batch["labels"]) * weights).sum(),
-        "weight": weights.sum(),
-        "right": ((guesses == batch["labels"]).astype(jnp.float32) * weights).sum(),
-        "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weights.sum(),
-        "guesses": guesses,
-    }
-
-
-loss = OutputLoss(outputs, sums, valid="segments")
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
