@@ -59,9 +59,9 @@ def test_each_vector_is_that_of_the_text_alone(options, shapes):
     assert read == shapes
     assert sum(counts) == len(SIZES)
     alone = jax.jit(tfm.encoder, static_argnums=1)(params, config, texts.tokens, tfm.padding(texts.valid > 0))
-    for number, vector, states in zip(range(4, -1, -1), said["vectors"], said["states"], strict=True):
-        expected = np.asarray(alone)[number, : SIZES[number]]
-        np.testing.assert_allclose(states[: SIZES[number]], expected, rtol=1e-4, atol=1e-5)
+    for text, vector, states in zip(range(4, -1, -1), said["vectors"], said["states"], strict=True):
+        expected = np.asarray(alone)[text, : SIZES[text]]
+        np.testing.assert_allclose(states[: SIZES[text]], expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(vector, expected.mean(0), rtol=1e-4, atol=1e-5)
 
 
@@ -77,11 +77,11 @@ def test_no_text_is_lost(batch):
     sizes = np.minimum(LENGTH, np.random.default_rng(1).geometric(0.08, 700))
     texts, shapes = NumberedTexts(sizes), set()
 
-    def say(fields):
+    def outcomes_of(fields):
         shapes.add(fields["tokens"].shape)
         return sums_of(fields)
 
-    said = reading.read_texts(say, CONFIG, texts, range(700), batch, lambda count: None)
+    said = reading.read_texts(outcomes_of, CONFIG, texts, range(700), batch, lambda count: None)
     np.testing.assert_array_equal(said["sums"], texts.tokens.sum(-1))
     np.testing.assert_array_equal(said["states"], texts.tokens)
     assert max(rows * length for rows, length in shapes) <= batch * LENGTH
@@ -100,13 +100,13 @@ def test_texts_of_an_example_are_neighbours():
     """An example of two texts is one that shares a row, or has two rows of its own."""
     texts = NumberedTexts([(3, 20), (2, 1), (30, 30), (5, 9)])
 
-    def say(fields):
+    def outcomes_of(fields):
         count = 2 * len(fields["rows"]) // len(fields["segments"])
         of_text = fields["segments"][:, None] == np.arange(1, count + 1)[:, None]
         return {"sums": (of_text * fields["tokens"][:, None]).sum(-1).reshape(-1, 2)}
 
     for model in (CONFIG, tfm.override(CONFIG, {"mixer": "linformer"})):
-        said = reading.read_texts(say, model, texts, range(4), 2, lambda count: None)
+        said = reading.read_texts(outcomes_of, model, texts, range(4), 2, lambda count: None)
         np.testing.assert_array_equal(said["sums"], texts.tokens.sum(-1))
 
 

@@ -159,11 +159,13 @@ def best_fit(
 ) -> tuple[np.ndarray, np.ndarray]:
     """sizes [N] of pieces -> the row of each, int [N], and the length of every row: best-fit decreasing.
 
-    Where no row has room for a piece, a new one begins: the shortest of `lengths`, which ascend, that holds it.
+    Where no row has a place for a piece, a new one begins: the shortest of `lengths`, which ascend, that holds it.
     slots: the most pieces in a row of each length; None: any number
     """
     rows_with: list[list[int]] = [[] for _ in range(lengths[-1] + 1)]  # by free places
-    row_of, row_lengths, room = np.zeros(len(sizes), np.int64), [], []
+    row_of = np.zeros(len(sizes), np.int64)
+    row_lengths: list[int] = []
+    free_slots: list[int] = []  # of each row
     free = 0  # bit f is set if a row has f free places: the lowest bit fits best
     limits = dict(zip(lengths, slots or [len(sizes)] * len(lengths), strict=True))
     for piece in np.argsort(-sizes, kind="stable"):
@@ -178,10 +180,10 @@ def best_fit(
             places = lengths[bisect.bisect_left(lengths, size)]
             row = len(row_lengths)
             row_lengths.append(places)
-            room.append(limits[places])
+            free_slots.append(limits[places])
         row_of[piece] = row
-        room[row] -= 1
-        if room[row]:
+        free_slots[row] -= 1
+        if free_slots[row]:
             rows_with[places - size].append(row)
             free |= 1 << (places - size)
     return row_of, np.array(row_lengths, np.int64)

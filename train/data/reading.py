@@ -28,7 +28,7 @@ _SHORTEST_ALONE = 8
 BATCHES = 64
 
 
-class Texts(Protocol):
+class ReadableTexts(Protocol):
     """Examples of a task, each of a text or several: `train.tasks.classify.rows.Examples` are some.
 
     sizes: tokens of the text of each example, [N], or of its texts, [N,n]
@@ -44,7 +44,7 @@ class Texts(Protocol):
         """The fields of single texts; -1 is none."""
 
 
-class TokenRows:
+class TokenTexts:
     """Texts as tokens, `ids` of each, with those that stand around it; none has more than `length`."""
 
     text_fields = TextFields(("tokens", "valid"))
@@ -78,7 +78,7 @@ def say_fallback(model: tfm.Config, log: Log) -> None:
 def read_texts(
     function: Callable[[Mapping[str, np.ndarray]], Mapping[str, jax.Array]],
     model: tfm.Config,
-    texts: Texts,
+    texts: ReadableTexts,
     numbers: Sequence[int] | np.ndarray,
     batch: int,
     advance: Callable[[int], None],

@@ -16,7 +16,7 @@ from tfm.params import PyTree
 from train import UserError
 from train.data import packing, windows
 from train.data.processors import TOKENIZER
-from train.data.reading import TokenRows, read_texts, say_fallback
+from train.data.reading import TokenTexts, read_texts, say_fallback
 from train.data.tokens import TokenizedTexts, in_memory
 from train.lab.embedding.expansion import Expansion
 from train.runs.hf_folder import HfFolder
@@ -139,7 +139,7 @@ class FolderEncoder:
 
     def _rows(self, params: tfm.Encoder, rows: Sequence[np.ndarray]) -> np.ndarray:
         """The vector of every row of tokens."""
-        texts = TokenRows(rows, self.window, tokenize.special_tokens(self.tokenizer))
+        texts = TokenTexts(rows, self.window, tokenize.special_tokens(self.tokenizer))
         vectors_of = partial(checked, _vectors, params, self.reading)
         with self.log.progress(f"encoding {len(rows):,} texts", len(rows)) as advance:
             numbers, batch = range(len(rows)), max(1, _BATCH_TOKENS // self.window)

@@ -12,7 +12,7 @@ import tfm
 from train import UserError
 from train.data import packing
 from train.data.pairs import join
-from train.data.reading import TokenRows, blocks, read_texts, say_fallback
+from train.data.reading import TokenTexts, blocks, read_texts, say_fallback
 from train.data.tokens import in_memory
 from train.screens.console import Log
 from train.screens.finite import checked
@@ -59,11 +59,11 @@ def predict(
                 yield Prediction(f"{cosine:.4f}", {"text": text, "pair": pair, "cosine": cosine})
 
 
-def _rows(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> TokenRows:
+def _rows(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> TokenTexts:
     """Texts as rows of tokens, at most `length` each: special ones around those of the text."""
     specials = tokenize.special_tokens(tokenizer)
     ids = [join([tokens], length, specials)[0] for tokens in in_memory(tokenizer, texts).split()]
-    return TokenRows(ids, length, specials)
+    return TokenTexts(ids, length, specials)
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
