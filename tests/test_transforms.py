@@ -235,38 +235,35 @@ def some(names, slow):
     return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
 
 
-@pytest.mark.parametrize("transform", some(TRANSFORMS, slow=["mesh_eager", "pmap", "vmap"]))
+# What holds a model together is also tested on a mesh in the plain test command; slow tests do that for all functions,
+# and for models as wholes under every transformation.
+ON_MESH = ("lookup", "linear", "dropout", "attend", "take_positions", "vocabulary_loss")
+WHOLE_MODELS = {"encoder", "classify", "stack", "transformer_block", "extend", "causal_lm", "encode_source", "seq2seq"}
+WHOLE_MODELS |= {
+    "seq2seq_own_tables",
+    "alignment",
+    "classify_by_mean",
+    "score_choices",
+    "losses",
+    "masked_lm",
+    "recorded",
+}
+WHOLE_MODELS |= {"decoder", "prefill", "multi_head_attention", "feed_forward", "embed", "next_logits", "keys_values"}
+WHOLE_MODELS |= {"attention_weights", "attend_plain_heads"}
+
+
+def is_plain(name, transform):
+    """Whether a test is one of the plain test command."""
+    return name not in WHOLE_MODELS and (transform == "jit" or (transform == "mesh" and name in ON_MESH))
+
+
 @pytest.mark.parametrize(
-    "name",
-    some(
-        CASES,
-        slow=[
-            "encoder",
-            "classify",
-            "stack",
-            "transformer_block",
-            "extend",
-            "causal_lm",
-            "encode_source",
-            "seq2seq",
-            "seq2seq_own_tables",
-            "alignment",
-            "classify_by_mean",
-            "score_choices",
-            "losses",
-            "masked_lm",
-            "recorded",
-            "decoder",
-            "prefill",
-            "multi_head_attention",
-            "feed_forward",
-            "embed",
-            "next_logits",
-            "keys_values",
-            "attention_weights",
-            "attend_plain_heads",
-        ],
-    ),
+    ("name", "transform"),
+    [
+        pytest.param(name, transform, marks=[] if is_plain(name, transform) else [pytest.mark.slow])
+        for name in CASES
+        for transform in TRANSFORMS
+    ],
 )
 def test_values(name, transform):
     if transform == "pmap" and not jax.tree.leaves(arguments(CASES[name], 0)):
@@ -292,7 +289,7 @@ def gradient(case):
 
 
 GRADED = [name for name, case in CASES.items() if floats(case)]
-QUICK = {"linear", "einsum", "layer_norm", "attend", "lookup"}
+QUICK = {"linear", "attend", "lookup"}
 
 
 @pytest.mark.parametrize("name", some(GRADED, slow=set(GRADED) - QUICK))

@@ -185,7 +185,12 @@ def seen_blocks(rule, block_q, block_k, queries, keys):
     return seen
 
 
-@pytest.mark.parametrize("seed", range(200))
+def seeds(count, plain):
+    """Seeds of random cases; those from `plain` on are slow tests."""
+    return [pytest.param(seed, marks=[] if seed < plain else [pytest.mark.slow]) for seed in range(count)]
+
+
+@pytest.mark.parametrize("seed", seeds(200, plain=50))
 def test_blocks(seed):
     """Exact for windows, strides and their `|`; where masks are joined by `&`, no block is forgotten."""
     rng = np.random.default_rng(seed)
@@ -225,7 +230,7 @@ def test_blocks_of_a_narrow_window_are_few():
     assert strided.sum() < 0.3 * 64 * 64
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10, plain=3))
 def test_live_blocks_follow_the_texts_of_a_row(seed):
     """No block is forgotten where texts begin anywhere; and where they begin at borders of blocks, none is in vain."""
     rng = np.random.default_rng(seed)

@@ -44,7 +44,14 @@ DRAFTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["ngram", "another model", pytest.param("the model itself", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ngram",
+        pytest.param("another model", marks=pytest.mark.slow),
+        pytest.param("the model itself", marks=pytest.mark.slow),
+    ],
+)
 def test_greedy_texts_are_the_same(name):
     text = tfm.Speculation(model(), CONFIG, PROMPTS, 24, DRAFTS[name](), stop=[9])
     while not text.done:
@@ -82,6 +89,7 @@ def test_an_ngram_is_the_last_place_with_most_equal_tokens():
     assert proposed([0, 5, 4, 0], 3, first=4) == [5, 4, 0]
 
 
+@pytest.mark.slow
 def test_the_distribution_is_that_of_the_draws():
     logits = jax.device_put(np.float32(np.random.default_rng(0).normal(size=(1, 9))))
     strategy = tfm.Sample(temperature=0.8, top_k=6, top_p=0.9)

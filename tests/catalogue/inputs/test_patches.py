@@ -74,6 +74,7 @@ def test_two_axes_of_rotary_positions_are_those_of_a_loop():
         np.testing.assert_allclose(actual[0, token, 0, group], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["learned", *(pytest.param(name, marks=pytest.mark.slow) for name in list(POSITIONS)[1:])]
 )
@@ -103,6 +104,7 @@ def test_a_head_reads_cls_or_the_mean_of_the_patches(fill):
     assert tfm.classifier_specs(CONFIG).pooler.kernel.shape == (16, 16)
 
 
+@pytest.mark.slow
 def test_an_output_for_the_teacher_reads_the_second_vector(fill):
     config = tfm.override(CONFIG, {"head.dense": False, "head.distilled": True, "input.distilled": True})
     params = fill(tfm.classifier_specs(config))

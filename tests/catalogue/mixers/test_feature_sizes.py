@@ -48,6 +48,7 @@ def test_a_large_key_does_not_hide_those_that_a_query_sees(growth, segments, cau
     np.testing.assert_allclose(actual, by_softmax(*rows, seen), 2e-5, 2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1, 100, 1e4])
 def test_gradients_are_finite_where_queries_and_keys_have_no_feature_in_common(scale):
     arrays = [scale * jnp.asarray(rows, jnp.float32) for rows in rows_of(0, 0)[:2]]

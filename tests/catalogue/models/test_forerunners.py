@@ -54,6 +54,7 @@ def params_of(specs):
     return jax.jit(lambda: tfm.init(specs, jax.random.key(0)))()
 
 
+@pytest.mark.slow
 def test_directions_never_meet():
     """By gradient: states of the left half depend on embeddings before them alone, those of the right half on later
     ones."""
@@ -103,9 +104,11 @@ def test_sampled_loss():
         expected += weights[b, t] * (np.log(score(target) + rest) - np.log(score(target)))
     arrays = [jnp.asarray(array, jnp.float32) for array in (table, bias, x)]
     fields = jnp.asarray(targets), jnp.asarray(weights, jnp.float32), jnp.asarray(samples)
-    np.testing.assert_allclose(tfm.sampled_loss(*arrays, *fields, 9), expected, rtol=1e-5)
+    loss = jax.jit(lambda *arguments: tfm.sampled_loss(*arguments, 9))
+    np.testing.assert_allclose(loss(*arrays, *fields), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_vector_of_a_sentence_is_the_state_that_has_read_it():
     """Padding changes nothing; in two directions each half is from its own end."""
     for values, pool in (({}, "last"), ({"mixer.bidirectional": True}, "ends")):
@@ -163,17 +166,19 @@ def test_features(kind, causal):
     if kind == "mix":
         np.testing.assert_array_equal(mix.weights, np.zeros(3))
         mix = tfm.LayerMix(jnp.array([0.0, 100.0, 0.0]), jnp.float32(2.5))
-    actual = tfm.features(params.encoder, mix, config, TOKENS, tfm.padding(valid))
-    states = tfm.hidden_states(params.encoder, config, TOKENS, tfm.padding(valid), causal=causal)
+    mask = tfm.padding(valid)
+    actual = jax.jit(lambda params: tfm.features(params, mix, config, TOKENS, mask))(params.encoder)
+    states = jax.jit(lambda params: tfm.hidden_states(params, config, TOKENS, mask, causal=causal))(params.encoder)
     expected = {
         "mix": lambda: 2.5 * states[1],
         "sum": lambda: states[1] + states[2],
         "concat": lambda: np.concatenate(states[1:], axis=-1),
     }
     np.testing.assert_allclose(actual, expected[kind](), rtol=1e-5, atol=1e-6)
-    assert tfm.classify(params, config, TOKENS, valid).shape == (2, 3)
-    tagger = params_of(tfm.tagger_specs(config))
-    assert tfm.classify_tokens(tagger, config, TOKENS, valid).shape == (2, 6, 3)
+    classes = jax.eval_shape(lambda params: tfm.classify(params, config, TOKENS, valid), params)
+    assert classes.shape == (2, 3)
+    labels = jax.eval_shape(lambda specs: tfm.classify_tokens(specs, config, TOKENS, valid), tfm.tagger_specs(config))
+    assert labels.shape == (2, 6, 3)
 
 
 def test_more_layers_than_there_are_are_refused():

@@ -88,6 +88,7 @@ SWIN = tfm.override(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "last_side"),
     [
@@ -112,6 +113,7 @@ def test_tables_of_windows_stay_where_the_window_does(fill, size, last_side):
     assert classify(resized, config, jnp.ones((1, *size, 3))).shape == (1, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [{"fsdp": 2, "tensor": 2, "data": 2}])
 def test_devices_share_the_work(fill, shape):
     """Tables that are spread over devices become what one device makes of them."""

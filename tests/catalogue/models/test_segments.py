@@ -108,6 +108,7 @@ def test_memory_is_a_loop_over_pairs():
     np.testing.assert_allclose(jax.jit(forward)(*single), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_gradient_reaches_a_memory_and_the_keys_of_a_memory_train():
     config, params = model(XL | SMALL)
     _, memory = tfm.read_segment(params, config, TOKENS[:, :6], tfm.segment_memory(config, 2, 6))
@@ -124,6 +125,7 @@ def test_no_gradient_reaches_a_memory_and_the_keys_of_a_memory_train():
     assert np.abs(keys - keys_without).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_layers_see_a_memory_further_each(layers):
     """The last token of a text in segments of 2, each with a memory of 2: one layer sees 4 tokens, each further one 2

@@ -40,8 +40,8 @@ def test_a_stage_without_a_grid_is_refused():
         config_of(**{"stages.0.heads": 5})
 
 
-@pytest.mark.parametrize("norm", ["merged", "first", "last"])
-@pytest.mark.parametrize("kernel", [2, 3])
+@pytest.mark.parametrize("norm", ["merged", pytest.param("first", marks=pytest.mark.slow), "last"])
+@pytest.mark.parametrize("kernel", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_squares_are_merged_column_by_column(kernel, norm, fill):
     """Against a loop over the squares, each of which begins at an even place, or one earlier where they overlap."""
     config = dataclasses.replace(config_of(), stages=(tfm.Stage(kernel=kernel, norm=norm, bias=True),)).stage_configs[1]

@@ -75,7 +75,9 @@ def bias_of(context, q, vectors):
 
 @pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.slow), True], ids=["encoder", "decoder"])
 @pytest.mark.parametrize("texts", LENGTHS)
-@pytest.mark.parametrize("kernel", [tfm.attend, tfm.chunked], ids=["einsum", "chunked"])
+@pytest.mark.parametrize(
+    "kernel", [tfm.attend, pytest.param(tfm.chunked, marks=pytest.mark.slow)], ids=["einsum", "chunked"]
+)
 def test_vectors_of_labels_are_added_to_keys(kernel, texts, causal, monkeypatch):
     monkeypatch.setattr(block_sizes, "SMALLEST", 4)
     monkeypatch.setattr(block_sizes, "SCORES", {"cpu": 1})
@@ -92,6 +94,7 @@ def test_vectors_of_labels_are_added_to_keys(kernel, texts, causal, monkeypatch)
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_cached_is_full():
     """Keys of a state, and several queries after it."""
     q, k, v, vectors, _ = map(jnp.asarray, arrays())

@@ -11,6 +11,7 @@ import tfm
 from tfm.catalogue.patterns.transient import block_of_tokens, block_sums
 
 
+@pytest.mark.slow
 def test_a_last_block_that_is_not_full_joins_the_one_before():
     valid = jnp.arange(8)[None] < jnp.array([[8], [7], [3], [2]])
     blocks = np.where(valid, block_of_tokens(valid, 3), -1)

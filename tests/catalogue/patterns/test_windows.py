@@ -36,7 +36,9 @@ def run(config, params, position_params, x):
     return mixer.forward(call, jnp.asarray(x, jnp.float32), score, None)[0]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "shifted_and_filled_up" else [pytest.mark.slow]) for name in CASES]
+)
 def test_windows_are_those_of_a_loop(name, fill):
     config = config_of(*CASES[name])
     params = fill(tfm.mixer_of(config.mixer).specs(config.mixer, config))
@@ -47,6 +49,7 @@ def test_windows_are_those_of_a_loop(name, fill):
     )
 
 
+@pytest.mark.slow
 def test_windows_that_divide_the_grid_are_dense_attention_under_their_mask(fill):
     """What notebooks draw is what layers compute."""
     config = config_of(3, 1)
@@ -57,6 +60,7 @@ def test_windows_that_divide_the_grid_are_dense_attention_under_their_mask(fill)
     np.testing.assert_allclose(run(config, params, None, x), masked, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_recorded_weights_are_those_of_all_places(fill):
     """Windows that divide the grid and are shifted: against dense attention under their mask."""
     config = config_of(3, 1)

@@ -51,6 +51,7 @@ def test_a_bias_is_a_pytree():
     assert isinstance(bias, tfm.ScoreBias)
 
 
+@pytest.mark.slow
 def test_models_have_the_slopes_of_their_heads():
     """The weights of a layer are those of its queries and keys with the bias."""
     config = tfm.override(

@@ -26,7 +26,14 @@ def bias_of(config, layer_table, shared_table):
 
 
 @pytest.mark.parametrize("cls", [True, False])
-@pytest.mark.parametrize(("by_layer", "shared"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("by_layer", "shared"),
+    [
+        pytest.param(True, False, marks=pytest.mark.slow),
+        pytest.param(False, True, marks=pytest.mark.slow),
+        (True, True),
+    ],
+)
 def test_biases_are_those_of_a_loop(fill, cls, by_layer, shared):
     """Row by row of the table: offsets from the last place to the first and so on, then those of [CLS]."""
     values = {"input.cls": cls, "position.by_layer": by_layer, "position.shared": shared}

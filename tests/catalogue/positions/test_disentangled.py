@@ -48,7 +48,9 @@ def test_buckets_of_one_distance_each():
     assert bucket_of(jnp.arange(-9, 10), 8, None).tolist() == [0] * 6 + [1, 2, 3, 4, 5, 6] + [7] * 7
 
 
-@pytest.mark.parametrize("terms", ["c2p", "p2c", "c2p_p2c"])
+@pytest.mark.parametrize(
+    "terms", [pytest.param("c2p", marks=pytest.mark.slow), pytest.param("p2c", marks=pytest.mark.slow), "c2p_p2c"]
+)
 @pytest.mark.parametrize("share_projections", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_scores_are_the_formula_of_the_paper(fill, terms, share_projections):
     """He et al. 2021, equation 4, for every head and pair of a layer; recorded weights are their softmax."""
@@ -84,6 +86,7 @@ def test_scores_are_the_formula_of_the_paper(fill, terms, share_projections):
         np.testing.assert_allclose(weights[b, n // 2, n % 2, i], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_order_matters_through_distances_alone():
     config = dataclasses.replace(CONFIG, init_std=0.3)
     model, order = random_params(tfm.encoder_specs(config)), np.array([3, 1, 5, 0, 2, 4])

@@ -33,6 +33,7 @@ def recorded(monkeypatch):
     monkeypatch.setitem(CALIBRATIONS, "post", calibrate)
 
 
+@pytest.mark.slow
 def test_other_models_are_returned_as_they_are():
     params = tfm.init(tfm.masked_lm_specs(BASE), jax.random.key(0))
     assert tfm.calibrate(params, BASE, TOKENS) is params
@@ -63,6 +64,7 @@ def test_residual_parameters_are_set_by_what_the_layers_add(recorded):
     assert isinstance(calibrated.decoder.layers.period[0], Block)
 
 
+@pytest.mark.slow
 def test_translators_too(recorded):
     params = tfm.init(tfm.seq2seq_specs(BASE), jax.random.key(0))
     calibrated = tfm.calibrate(params, BASE, TOKENS, TOKENS)

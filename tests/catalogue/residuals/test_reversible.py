@@ -73,6 +73,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [case if case == "scanned" else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )

@@ -66,6 +66,7 @@ def test_values_and_gradients_are_those_of_a_loop():
         np.testing.assert_allclose((slope * direction).sum(), expected, **NEAR)
 
 
+@pytest.mark.slow
 def test_a_fresh_stack_is_the_identity_and_alpha_alone_learns():
     """The gradient of alpha is the sum of what its branches would add; no other parameter has one yet."""
     layers = oracle.start(tfm.encoder_specs(CONFIG).layers)

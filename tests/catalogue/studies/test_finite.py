@@ -39,7 +39,7 @@ def model(params, x, scan, remat):
 
 
 @pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_layer_and_sublayer_are_named(scan, remat, backward):
     function = jax.grad(model) if backward else model
@@ -50,7 +50,7 @@ def test_the_layer_and_sublayer_are_named(scan, remat, backward):
     assert "layer 1/feed_forward is the first that is not finite (exp: 12 inf in 12 values" in str(origin)
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_it_computes_what_the_function_computes(scan):
     params = {"w": WEIGHTS["w"] / 300}
     function = jax.value_and_grad(lambda params, x: model(params, x, scan, True))
@@ -82,6 +82,7 @@ def test_arguments_come_first_and_by_their_names():
     assert str(origin) == "w is not finite (1 nan in 27 values)"
 
 
+@pytest.mark.slow
 def test_what_a_mask_hides_does_not_count():
     def masked(x):
         logarithms = jnp.where(x > 0, jnp.log(x), 0.0)
