@@ -14,6 +14,7 @@ import tfm.compat
 from tfm.hf.tensors import read_file
 
 
+@pytest.mark.slow
 def test_positions_of_padding(tmp_path):
     """RoBERTa counts tokens from 2 on; padding has position 1, a row of the table like any."""
     model = opened(tmp_path, "roberta")
@@ -37,6 +38,7 @@ def dtypes_of(params):
     return {keys: value.dtype for keys, value in flatten_dict(params).items()}
 
 
+@pytest.mark.slow
 def test_params_keep_their_dtypes(tmp_path):
     model, tokens = opened(tmp_path, "bert", "BertForSequenceClassification"), inputs()["tokens"]
     before = flatten_dict(model.params)
@@ -71,6 +73,7 @@ def test_computing_in_float16(tmp_path):
     assert 0 < difference < 0.05 * np.std(model(tokens).logits)
 
 
+@pytest.mark.slow
 def test_masks_of_heads(tmp_path):
     """A head that is multiplied by 0 adds nothing: as if its rows of the output projection were zeros."""
     model, tokens = opened(tmp_path, "bert", "BertModel"), inputs()["tokens"]
@@ -106,6 +109,7 @@ def test_gradient_checkpointing(tmp_path):
     assert_close(jax.grad(loss)(model.params), gradients, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_choices(tmp_path):
     """Rows [B,C,T] of choices are scored as rows are."""
     model, arrays = opened(tmp_path, "bert", "BertForMultipleChoice"), inputs()

@@ -121,6 +121,7 @@ def test_damaged_old_files(tmp_path):
             from_hf(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_old_file_of_an_encoder_of_images(tmp_path):
     """Kernels of convolutions are [h, w, in, out] in Flax, and [out, in, h, w] in torch."""
     pixels = np.random.default_rng(0).normal(size=(2, 3, 6, 4)).astype(np.float32)

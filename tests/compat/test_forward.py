@@ -48,6 +48,7 @@ def test_padding_changes_nothing(name, tmp_path):
     assert_close(model(padded, arrays["valid"].astype(int)).last_hidden_state[1:, :11], short)
 
 
+@pytest.mark.slow
 def test_roberta_counts_tokens(tmp_path):
     """Padding, which is token 1, has no position: on the left it changes nothing."""
     model, tokens = opened(tmp_path, "roberta"), inputs()["tokens"][:1, :9]
@@ -94,6 +95,7 @@ def test_bfloat16(tmp_path):
     assert model.params["pooler"]["dense"]["kernel"].dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_cached_is_full(tmp_path):
     model, tokens = opened(tmp_path, "gpt2"), inputs()["tokens"]
     valid = np.ones((2, 17), int)

@@ -46,6 +46,7 @@ def test_the_bare_model(tmp_path):
     assert_close(output.last_hidden_state, hidden)
 
 
+@pytest.mark.slow
 def test_visual_tokens_and_classes(tmp_path):
     """Of the same body; a head that a folder lacks starts anew, and a classifier reads all patches."""
     model = opened(tmp_path, "beit", "BeitForMaskedImageModeling")

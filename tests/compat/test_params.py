@@ -117,6 +117,7 @@ def test_a_new_model_and_one_without_params(tmp_path):
     assert {".".join(keys) for keys in bare.required_params} == paths(params) == paths(bare.params_shape_tree)
 
 
+@pytest.mark.slow
 def test_params_that_a_folder_lacks(tmp_path):
     """With _do_init=False they are left out, and `init_weights` adds them."""
     model = opened(tmp_path / "complete", "bert", "BertForMaskedLM")

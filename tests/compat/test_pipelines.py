@@ -30,6 +30,7 @@ def pixels():
     return np.random.default_rng(1).normal(size=(2, 12, 12, 3)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_what_the_classes_share():
     """Either tower of texts is a FlaxCLIPTextPreTrainedModel; the projection comes out first."""
     model = compat.FlaxCLIPTextModelWithProjection({**TEXT, "model_type": "clip_text_model"})

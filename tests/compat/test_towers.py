@@ -59,6 +59,7 @@ def test_both_towers_and_one_alone(tmp_path):
     assert isinstance(tfm.compat.FlaxAutoModel.from_pretrained(tmp_path), tfm.compat.FlaxCLIPModel)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_text_in_older_folders():
     """Where config.json says 2, as transformers 4 wrote, it is the largest token."""
     model = tfm.compat.FlaxCLIPTextModel({**TEXT, "model_type": "clip_text_model", "eos_token_id": 2})

@@ -43,7 +43,7 @@ def test_decisions(smoothing, focal):
     np.testing.assert_allclose(class_losses(LOGITS, batch(DECISIONS, smoothing, focal)), losses.mean(1), rtol=1e-4)
 
 
-@pytest.mark.parametrize("focal", [0.5, 2.0])
+@pytest.mark.parametrize("focal", [pytest.param(0.5, marks=pytest.mark.slow), 2.0])
 @pytest.mark.parametrize("labels", [CLASSES, DECISIONS], ids=["classes", "decisions"])
 def test_gradients_of_rows_that_are_certain(labels, focal):
     logits = jnp.asarray(np.where(DECISIONS > 0, 200.0, -200.0), jnp.float32)

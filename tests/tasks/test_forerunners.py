@@ -94,6 +94,7 @@ def test_loss_of_both_directions(sampled):
     assert ("right" in sums) is not sampled
 
 
+@pytest.mark.slow
 def test_a_shuffled_vector_is_that_of_a_random_sentence():
     """With the sentence itself in its place, both losses are the same."""
     model = presets.model("uni-skip-tiny", width=8, vocab=30, **{"input.width": 4})

@@ -226,8 +226,20 @@ SEVERAL_KINDS = (
 )
 
 
-@pytest.mark.parametrize("more", [[], SEVERAL_KINDS], ids=["", "kinds"])
-@pytest.mark.parametrize(("task", "preset"), [(task, preset) for task in PRESETS for preset in PRESETS[task]])
+def marks_of_help(task, preset, more):
+    """A plain test reads the help of a task's first preset; those of the others are slow tests."""
+    return [] if preset == next(iter(PRESETS[task])) and not more else [pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "more"),
+    [
+        pytest.param(task, preset, more, marks=marks_of_help(task, preset, more))
+        for task in PRESETS
+        for preset in PRESETS[task]
+        for more in ([], SEVERAL_KINDS)
+    ],
+)
 def test_help_lists_every_flag_of_the_task_on_two_screens(task, preset, more):
     argv = [f"--task={task}", f"--preset={preset}"]
     if more and (run_of(*argv).model.stages or run_of(*argv).model.mixer.name != "softmax"):

@@ -85,7 +85,11 @@ SLOW = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("kind", "distilled"),
-    [("soft", False), ("hard", True), *(pytest.param(*case, marks=SLOW) for case in (("hard", False), ("soft", True)))],
+    [
+        ("soft", False),
+        pytest.param("hard", True, marks=pytest.mark.slow),
+        *(pytest.param(*case, marks=SLOW) for case in (("hard", False), ("soft", True))),
+    ],
 )
 def test_the_loss_is_that_of_a_loop(kind, distilled):
     """With a second output, labels teach the first one and the teacher the second (Touvron et al. 2021, section 4)."""
@@ -117,6 +121,7 @@ def test_the_loss_is_that_of_a_loop(kind, distilled):
         assert float(without["loss"]) == float(plain["loss"]), "without a teacher, the loss of labels"
 
 
+@pytest.mark.slow
 def test_states_of_tokens_and_another_vocabulary():
     """Sanh et al. 2019: states of padding do not count; the teacher's table is longer, and filled up otherwise."""
     batch = text_batch()
@@ -202,7 +207,7 @@ def logits_of(task, params, model, batch):
 
 
 @pytest.mark.parametrize(
-    "task", ["choice", *(pytest.param(name, marks=pytest.mark.slow) for name in ("span", "translate", "pixels"))]
+    "task", [pytest.param(name, marks=pytest.mark.slow) for name in ("choice", "span", "translate", "pixels")]
 )
 def test_what_a_task_learns_from_a_teacher(task):
     """Its divergence is that of a loop over decisions, the mean of start and end of a span; and for a teacher that is
@@ -491,6 +496,7 @@ def test_ratios_divide_by_the_sums_of_all_parts():
     assert teaching.with_totals(lambda: None, batch).keys() == batch.keys()
 
 
+@pytest.mark.slow
 def test_parts_of_uneven_rows_are_the_whole_batch():
     """The distance of states, and the loss of pairs, of two parts with more and with fewer states add up."""
     rng = np.random.default_rng(0)
@@ -519,6 +525,7 @@ def nothing_said(params, model, batch, outputs):
     return {"loss": jnp.float32(0), "weight": batch["weights"].sum()}
 
 
+@pytest.mark.slow
 def test_next_sentences_in_parts_are_those_of_the_whole_batch(monkeypatch):
     """Parts have other shares of the tokens than of the pairs."""
     monkeypatch.setattr(mlm_task.tfm, "next_sentence", lambda params, model, hidden: hidden)

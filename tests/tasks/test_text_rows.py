@@ -92,9 +92,9 @@ TASKS = {
         ("classify", {}),
         pytest.param("classify", {"head": tfm.Head(pool="mean", features="mix")}, marks=pytest.mark.slow),
         pytest.param("classify", {"head": tfm.Head(pool="last", causal=True)}, marks=pytest.mark.slow),
-        ("tag", {}),
-        ("span", {}),
-        ("choice", {}),
+        pytest.param("tag", {}, marks=pytest.mark.slow),
+        pytest.param("span", {}, marks=pytest.mark.slow),
+        pytest.param("choice", {}, marks=pytest.mark.slow),
     ],
 )
 def test_shared_rows_are_rows_for_each(name, fields, fill, tokenizer):

@@ -71,6 +71,7 @@ def test_shares_of_layers():
     assert scale_by_layer(tree, None, None) is None
 
 
+@pytest.mark.slow
 def test_shares_of_layers_in_stages():
     values = {"input": "patches", "input.size": 8, "input.patch": 2, "input.cls": False, "stages": 1, "residual": "pre"}
     tree = tfm.classifier_specs(tfm.override(tfm.Config(layers=2, width=8, heads=2), values))

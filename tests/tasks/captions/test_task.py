@@ -306,6 +306,7 @@ def test_bad_questions(values, sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.slow
 def test_templates_are_averaged():
     """The vector of a label is the mean of its texts, of length 1; pictures and texts keep their order."""
     model, _ = model_of("--batch.length=8")

@@ -50,6 +50,7 @@ def test_rows():
     assert 0.2 < sum(len(mentioned(STATES, row["context"])) == 2 for row in ROWS) / len(ROWS) < 0.35
 
 
+@pytest.mark.slow
 def test_the_label_is_what_helps():
     for row in ROWS:
         needs = [mentioned(THINGS, choice)[0][0] for choice in row["choices"]]

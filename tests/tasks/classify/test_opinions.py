@@ -142,6 +142,7 @@ def test_parts_stay_with_their_things():
         assert set(mentioned) <= nouns, part
 
 
+@pytest.mark.slow
 def test_many_sentences_of_few_words():
     train, _ = opinions.generate(2, 12_000, 0)
     assert len({row["text"] for row in train}) == 12_000

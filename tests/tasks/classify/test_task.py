@@ -97,7 +97,7 @@ def batch(labels):
     }
 
 
-@pytest.mark.parametrize("pool", ["first", "mean"])
+@pytest.mark.parametrize("pool", ["first", pytest.param("mean", marks=pytest.mark.slow)])
 def test_logits(fill, strict, pool):
     """Pooled, tanh, linear, against numpy; padding does not matter."""
     model = dataclasses.replace(MODEL, head=tfm.Head(pool=pool))
@@ -118,7 +118,7 @@ def test_logits(fill, strict, pool):
     assert logits.dtype == jnp.float32
 
 
-@pytest.mark.parametrize("kind", ["single", "multi", "regression"])
+@pytest.mark.parametrize("kind", ["single", pytest.param("multi", marks=pytest.mark.slow), "regression"])
 def test_losses(fill, strict, kind):
     labels = {
         "single": np.int32([2, 0, 1]),

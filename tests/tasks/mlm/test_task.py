@@ -251,6 +251,7 @@ def test_padded_rows_hold_one_document_each(texts):
     assert corpus_of(texts).batch(0)["segments"].max() > 1
 
 
+@pytest.mark.slow
 def test_order_of_several_segmentations():
     """Segmentation s has its own rows: epoch e takes all of segmentation e mod 3, in an order of its own."""
     sizes = [5, 7, 4]

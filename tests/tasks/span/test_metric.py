@@ -96,7 +96,7 @@ def test_v1(seed):
     assert all(0.3 < value < 0.7 for value in metrics.values()), "neither easy nor hopeless"
 
 
-@pytest.mark.parametrize("threshold", [1.0, 0.0, -1.5])
+@pytest.mark.parametrize("threshold", [pytest.param(1.0, marks=pytest.mark.slow), 0.0, -1.5])
 @pytest.mark.parametrize("seed", range(3))
 def test_v2(seed, threshold):
     """Questions without a prediction are left out; each that is counted is scored here by a rule of its own."""

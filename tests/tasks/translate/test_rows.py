@@ -67,6 +67,7 @@ def test_a_packed_pair_has_the_loss_that_it_has_alone(position):
     assert expected.std() > 0.1
 
 
+@pytest.mark.slow
 def test_packed_rows_cannot_write():
     params = random_params(tfm.seq2seq_specs(CONFIG))
     ids = jnp.ones((2, 4), jnp.int32)
