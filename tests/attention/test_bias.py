@@ -60,7 +60,7 @@ def test_attention_applies_a_bias():
     np.testing.assert_allclose(tfm.attention_weights(q, k, None, Squared()), expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize("rate", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_a_bias_may_change_the_weighted_sum_too(rate):
     """Each value has a row of its distance added to it, and dropped weights drop both."""
     q, k, v, table = arrays()

@@ -122,6 +122,7 @@ class Scaled(tfm.ScoreBias):
         raise AssertionError("only apply is called")
 
 
+@pytest.mark.slow
 def test_chunks_call_apply(small):
     """A bias may do anything with the scores; it has gradients through them too, and may hold integers."""
     table, rows = jnp.linspace(0.5, 1.5, 4), jnp.arange(T) % 4
@@ -132,7 +133,12 @@ def test_chunks_call_apply(small):
 
 
 @pytest.mark.parametrize(
-    "name", ["causal", "strided", *(pytest.param(name, marks=pytest.mark.slow) for name in ("window", "dilated"))]
+    "name",
+    [
+        "causal",
+        pytest.param("strided", marks=pytest.mark.slow),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("window", "dilated")),
+    ],
 )
 def test_chunks_visit_visible_blocks_alone(name, small):
     """Without what they skip, nothing changes: keys and values there may be anything."""
@@ -387,15 +393,15 @@ def test_a_forced_kernel_that_cannot_do_it(options, message):
 @pytest.mark.parametrize(
     ("mask", "expected"),
     [
-        (None, {"is_causal": False, "lengths": [S, S]}),
-        (tfm.causal(), {"is_causal": True, "lengths": [S, S]}),
+        pytest.param(None, {"is_causal": False, "lengths": [S, S]}, marks=pytest.mark.slow),
+        pytest.param(tfm.causal(), {"is_causal": True, "lengths": [S, S]}, marks=pytest.mark.slow),
         (tfm.causal() & PREFIX, {"is_causal": True, "lengths": [3, 8]}),
         (
             tfm.window(3, 0) & tfm.prefix(jnp.array([0, 9])),
             {"is_causal": True, "local_window_size": (3, 0), "lengths": [1, 9]},
         ),
         (tfm.window(3, 1) & PADDING, {"is_causal": False, "mask": (B, 1, T + 1, S + 1)}),
-        (tfm.window(None, 1), {"is_causal": False, "mask": (1, 1, T + 1, S + 1)}),
+        pytest.param(tfm.window(None, 1), {"is_causal": False, "mask": (1, 1, T + 1, S + 1)}, marks=pytest.mark.slow),
     ],
 )
 def test_arguments_of_cudnn(mask, expected, monkeypatch):
@@ -468,7 +474,9 @@ SPLASHED = {
 LENGTHS = {"more queries": (256, 128), "fewer queries": (128, 256)}
 
 
-@pytest.mark.parametrize("name", SPLASHED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "packed" else [pytest.mark.slow]) for name in SPLASHED]
+)
 def test_splash_lowers(name):
     """For a TPU that is not here: three kernels, one forward and two backward."""
     grad = jax.jit(jax.grad(lambda q, k, v, mask: tfm.splash(q, k, v, mask).sum(), argnums=(0, 1, 2)))
@@ -500,6 +508,7 @@ def test_layers_of_a_modernbert_take_splash(pattern):
     assert program.count("tpu_custom_call") == 3
 
 
+@pytest.mark.slow
 def test_all_layers_of_a_modernbert_take_splash(monkeypatch):
     """As a model, for a TPU that is not here: local and global layers have three kernels of their own."""
     monkeypatch.setattr("tfm.attention.kernels.choice.current_platform", lambda: "tpu")

@@ -45,7 +45,9 @@ def factors(mask, key=KEY):
 
 
 @pytest.mark.parametrize(
-    "mask", [None, pytest.param(STRIDED, marks=pytest.mark.slow), PACKED], ids=["none", "strided", "packed"]
+    "mask",
+    [pytest.param(None, marks=pytest.mark.slow), pytest.param(STRIDED, marks=pytest.mark.slow), PACKED],
+    ids=["none", "strided", "packed"],
 )
 def test_weights_are_dropped_at_the_rate(mask, small):
     """All others are scaled, and no block size changes which."""
@@ -99,6 +101,7 @@ def test_the_gradient_is_the_slope_under_a_key(small):
     np.testing.assert_allclose((ahead(1e-2) - ahead(-1e-2)) / 2e-2, slope, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_the_mean_over_keys_is_attention_without_dropout(small):
     q, k, v = arrays()
     ys = jax.jit(jax.vmap(lambda key: tfm.chunked(q, k, v, STRIDED, None, RATE, key)))(jax.random.split(KEY, 2000))
@@ -126,6 +129,7 @@ def test_draws_do_not_depend_on_each_other():
                 assert abs((drawn * np.roll(drawn, step, axis)).mean()) < limit
 
 
+@pytest.mark.slow
 def test_devices_draw_what_a_single_one_draws(small):
     q, k, v = (jnp.concatenate([x, x[::-1]]) for x in arrays())
     mask = tfm.causal() & tfm.segments(jnp.arange(T)[None] // jnp.array([[9], [5], [24], [12]]))

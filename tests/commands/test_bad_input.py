@@ -67,8 +67,10 @@ def refused(command, flags, capsys):
     return sentence
 
 
-# Mixers that are refused in one sentence: the first is a plain test, the others are slow ones.
+# Mixers that are refused in one sentence: the first is a plain test, the others are slow ones, as are other sentences
+# that take a model.
 ONE_SENTENCE = ("fnet", "xca", "channel_groups", "linformer", "nystrom")
+SLOW_SENTENCES = ("position=shaw", "pattern=transient", "mixer.window=8", "mixer=delta")
 
 BAD = [
     # names
@@ -221,7 +223,7 @@ BAD = [
 
 
 def is_slow(flags):
-    return any(flags.endswith(f"mixer={mixer}") for mixer in ONE_SENTENCE[1:])
+    return flags.endswith((*(f"mixer={mixer}" for mixer in ONE_SENTENCE[1:]), *SLOW_SENTENCES))
 
 
 @pytest.mark.parametrize(

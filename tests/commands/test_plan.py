@@ -121,6 +121,7 @@ def test_a_llama_of_seven_billion():
     assert tfm.count_params(LM.specs(run)) == 6_738_415_616
 
 
+@pytest.mark.slow
 def test_plan_of_eight_gpus():
     code, out, err = call(plan.main, *TINY, "--topology=h100:8", "--mesh.fsdp=4", "--tokens=1000000")
     report = json.loads(out)

@@ -117,6 +117,7 @@ def test_what_is_written_is_read(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, load_adapter(adapter, CONFIG, blank), params)
 
 
+@pytest.mark.slow
 def test_bad_folders(tmp_path):
     specs = tfm.masked_lm_specs(CONFIG)
     params = tfm.init(low_rank_specs(specs, ["query"], rank=2, scale=1.0), jax.random.key(0))
@@ -152,6 +153,7 @@ def test_bad_folders(tmp_path):
         read_adapter(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_saved_tables_are_padded(tmp_path):
     """`modules_to_save` of both tables, of 11 tokens; here a table has rows up to a multiple of 128."""
     folder, arrays = save(tmp_path / "base", LLAMA)

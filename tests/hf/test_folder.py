@@ -29,7 +29,8 @@ PLAIN = {kind: name for name, (kind, _, _) in reversed(MODELS.items())}.values()
 
 
 # Families near to another one: plain tests write and read their tensors, slow tests compare their results.
-NEAR_ANOTHER = ("xlm_roberta", "camembert", "mbart", "m2m_100", "mistral", "qwen2", "mt5")
+NEAR_ANOTHER = ("xlm_roberta", "camembert", "mbart", "m2m_100", "mistral", "qwen2", "mt5", "umt5", "pegasus", "marian")
+NEAR_ANOTHER += ("deit", "swinv2", "led", "longt5", "reformer", "beit")
 
 
 def some(cases):

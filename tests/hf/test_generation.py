@@ -85,6 +85,7 @@ def test_minimum_lengths_count_the_prompt_or_not(tmp_path):
     assert 2 not in allowed(tmp_path, [7, 7], [7, 7], eos_token_id=2, min_new_tokens=3)
 
 
+@pytest.mark.slow
 def test_banned_words_and_phrases(tmp_path):
     words = {"bad_words_ids": [[6], [4, 5], [1, 2, 3], [2]], "eos_token_id": 2}
     assert {*range(10)} - allowed(tmp_path, [9], [], **words).keys() == {6}  # a stop token is never banned

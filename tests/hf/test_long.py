@@ -126,6 +126,7 @@ def test_gpt_neo_and_back(attention_types, names, written, size):
     assert config(GPT_NEO, **fields) == model
 
 
+@pytest.mark.slow
 def test_windows_of_ours_are_written_as_even_ones(tmp_path):
     """An odd window has as many tokens on either side as the even one below it."""
     model = tfm.Config(
@@ -143,6 +144,7 @@ def test_windows_of_ours_are_written_as_even_ones(tmp_path):
         to_hf(narrow, params, tmp_path / "narrow", like={"model_type": "longformer"})
 
 
+@pytest.mark.slow
 def test_a_model_of_ours_becomes_a_gpt_neo(tmp_path):
     model = tfm.Config(
         layers=2, heads=2, width=8, vocab=11, length=6, input=Tokens(norm=False, token_types=None), residual=PreNorm(),

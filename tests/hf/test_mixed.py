@@ -86,6 +86,7 @@ def test_what_is_refused(name, fields, message):
         config(name, **fields)
 
 
+@pytest.mark.slow
 def test_half_and_adjacent_pairs_are_the_same_model(tmp_path, fill):
     """A model whose halves turn together is written with neighbours, and computes what it did."""
     halves = tfm.override(
