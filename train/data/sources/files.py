@@ -1,20 +1,24 @@
-"""Rows from files: .txt, .jsonl, .tsv and .csv, each optionally .gz."""
+"""Rows from files: .txt, .jsonl, .tsv and .csv, each optionally compressed, and files of columns."""
 
 import csv
-import io
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from tfm.options import json_text
 from train import UserError
+from train.data.sources import opening
 from train.data.sources.text import lines_of, read_text, split_text
 from train.settings.gate import user_errors
 from train.settings.schema import Data
 
 Row = dict[str, Any]
+
+# The endings of files of columns, which `columnar` reads.
+COLUMNAR = (".parquet", ".arrow")
 
 # Path, content, options and reader -> the rows of a file.
 Format = Callable[[Path, str, Data, Any], Iterator[Row]]
@@ -104,21 +108,23 @@ def read(path: Path, data: Data, columns: Reader) -> list[Row]:
     formats, kind = columns.formats, ending(path, data)
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
+    if path.suffix in COLUMNAR and ".jsonl" in formats and not data.format:
+        from train.data.sources import columnar
+
+        return list(columnar.rows(str(path), columns))
     if kind not in formats and data.format:
         raise UserError(f"--data.format={data.format} does not fit: this task reads {', '.join(formats)} files")
     if kind not in formats:
         remedy = "; if it is plain text, add --data.format=text" if ".txt" in formats else ""
         if columns.parallel:
             remedy = "; of two files of lines, name both with a comma between"
-        raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz{remedy}")
+        raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz or .zst{remedy}")
     return list(formats[kind](path, read_text(path), data, columns))
 
 
 def ending(path: Path, data: Data) -> str:
     """The ending of files in the format of this one: what --data.format says, or its own, without .gz."""
-    if data.format:
-        return ".txt" if data.format == "text" else f".{data.format}"
-    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    return opening.ending(str(path), data.format)
 
 
 def read_texts(path: Path, data: Data, column: str) -> list[str]:
@@ -143,7 +149,7 @@ def read_parallel(source: str, columns: Reader) -> list[Row]:
     The ending of a file (.en, .de.gz) says its side; without endings, source comes first.
     """
     paths = [Path(name) for name in source.split(",")]
-    endings = [path.with_suffix("").suffix[1:] if path.suffix == ".gz" else path.suffix[1:] for path in paths]
+    endings = [opening.ending(str(path))[1:] for path in paths]
     if endings == list(columns.texts[::-1]):
         paths.reverse()
     elif endings != list(columns.texts) and "txt" not in endings:
@@ -168,39 +174,47 @@ def _documents(path: Path, text: str, data: Data, columns: Columns) -> Iterator[
 
 def json_lines(path: Path, text: str, data: Data, columns: Reader) -> Iterator[Row]:
     """An object a line."""
-    for line_number, line in enumerate(text.split("\n"), start=1):
+    return json_rows(str(path), enumerate(text.split("\n"), start=1), data, columns)
+
+
+def json_rows(path: str, lines: Iterable[tuple[int, str]], data: Data, columns: Reader) -> Iterator[Row]:
+    """The rows of numbered lines, an object each."""
+    for line_number, line in lines:
         if not line.strip():
             continue
         where = f"{path}, line {line_number}"
-        with user_errors():
+        try:
             value = json_text.parse(line, where)
+        except ValueError as error:
+            raise UserError(str(error)) from error
         if not isinstance(value, dict):
             raise UserError(f"{where} is a {type(value).__name__}, not an object with a text field {data.field!r}")
         yield columns.checked(value, where)
 
 
 def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
-    """Cells of a .csv may be quoted; quotes in a .tsv are text. A row of blank cells is a blank text."""
+    return table_rows(str(path), ending(path, data), lines_of(text), data, columns)
+
+
+def table_rows(path: str, kind: str, lines: Iterable[str], data: Data, columns: Columns) -> Iterator[Row]:
+    """The rows of lines. Cells of a .csv may be quoted; quotes in a .tsv are text. A row of blank cells is a blank
+    text."""
     csv.field_size_limit(sys.maxsize)
-    tabs = ending(path, data) == ".tsv"
-    content = io.StringIO(text, newline="")
-    if tabs:
-        lines = csv.reader(content, strict=True, delimiter="\t", quoting=csv.QUOTE_NONE)
+    content = (f"{line}\n" for line in lines)
+    if kind == ".tsv":
+        table = csv.reader(content, strict=True, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        lines = csv.reader(content, strict=True)
-    try:
-        rows = [(lines.line_num, cells) for cells in lines if cells and (len(cells) > 1 or cells[0].strip())]
-    except csv.Error as error:
-        raise UserError(f"{path}, line {lines.line_num} is not a line of a table: {error}") from error
-    if not rows:
+        table = csv.reader(content, strict=True)
+    rows = ((line, cells) for line, cells in _numbered(path, table) if cells and (len(cells) > 1 or cells[0].strip()))
+    first = next(rows, None)
+    if first is None:
         return
+    names, hint = first[1], "; add --data.header=false if the first line names no columns"
     if data.header:
-        names, rows = rows[0][1], rows[1:]
         if twice := [name for name, count in Counter(names).items() if count > 1 and name.strip()]:
             raise UserError(f"{path} has {names.count(twice[0])} columns with the name {twice[0]!r}; rename the others")
-        hint = "; add --data.header=false if the first line names no columns"
     else:
-        names, hint = [str(column) for column in range(1, len(rows[0][1]) + 1)], ""
+        names, hint, rows = [str(column) for column in range(1, len(names) + 1)], "", itertools.chain([first], rows)
     for line_number, cells in rows:
         if isinstance(columns, Columns) and not any(cell.strip() for cell in cells):
             yield dict.fromkeys((*columns.texts, *columns.labels), "")
@@ -211,6 +225,15 @@ def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]
             )
         row = dict(zip(names, cells, strict=True))
         yield columns.checked(row if data.header else _unnamed(row, columns), f"{path}, line {line_number}", hint)
+
+
+def _numbered(path: str, table: Any) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a table, and the line at which each ends. Raises UserError for what is no table."""
+    try:
+        for cells in table:
+            yield table.line_num, cells
+    except csv.Error as error:
+        raise UserError(f"{path}, line {table.line_num} is not a line of a table: {error}") from error
 
 
 def _unnamed(row: Row, columns: Columns) -> Row:

@@ -3,14 +3,13 @@
 An example is a row of columns, a dictionary: {"text": ...}, or {"sentence1": ..., "sentence2": ..., "label": ...}.
 """
 
-import glob
 import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from train import UserError
-from train.data.sources import files, generated
+from train.data.sources import files, generated, opening, text
 from train.data.sources.files import Reader, Row
 from train.data.sources.hold_out import train_valid_split
 from train.settings.schema import Data
@@ -91,11 +90,10 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin, log: LogLin
 
         rows = [columns.checked(row, source) for row in tfds.read(source)]
     else:
-        paths = [source] if Path(source).is_file() else sorted(glob.glob(source, recursive=True))
-        if not paths:
-            raise UserError(f"no file matches {source!r}; give a path or a quoted glob of files, tfds:NAME, or builtin")
-        rows = [row for path in paths for row in files.read(Path(path), data, columns)]
-    filled = [row for row in rows if any(text.strip() for text in columns.texts_of(row))]
+        found_files = opening.files_of(source)
+        text.check_total(source, [file.size for file in found_files])
+        rows = [row for file in found_files for row in files.read(Path(file.path), data, columns)]
+    filled = [row for row in rows if any(map(str.strip, columns.texts_of(row)))]
     if not filled:
         raise UserError(f"{source} holds no text; check the file, or choose another")
     if columns.parallel:

@@ -3,21 +3,23 @@
 A line ends with a line feed, a carriage return, or both; no other character ends one.
 """
 
-import gzip
 import io
 import re
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
 from tfm.options import json_text
 from train import UserError
+from train.data.sources.opening import DAMAGES, DECOMPRESSED
 from train.devices import cpu
 from train.settings.gate import user_errors
 
 # A text is in memory as bytes and as characters, and once more as rows: it may have a quarter of the memory.
 MAX_SHARE = 0.25
+
+# What to do about a text that is larger.
+TOO_LARGE = "take a part of it, or make a store of plain text with python -m train.prepare, and train on that"
 
 # Text becomes 2 to 10 times smaller in a .gz; one that grows more, to this size in bytes, was made to fill the memory.
 MAX_GROWTH, SMALL = 50, 256 << 20
@@ -27,13 +29,15 @@ def read_text(path: Path, lone_returns: bool = True) -> str:
     """The text of a file, whose lines end with a line feed; without `lone_returns` a carriage return alone is text."""
     try:
         with path.open("rb") as file:
-            data = _decompressed(file, path) if path.suffix == ".gz" else _limited(file, path)
+            data = _decompressed(file, path) if path.suffix in DECOMPRESSED else _limited(file, path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path} does not exist; give the path of a file") from error
     except PermissionError as error:
         raise UserError(f"{path} may not be read; change its permissions") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is not a whole .gz file ({error}); compress it again") from error
+    except DAMAGES as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise UserError(f"{path} is not a whole {path.suffix} file ({error}); compress it again") from error
     with user_errors():
         text = json_text.decode_text(data, str(path))
     text = text.replace("\r\n", "\n")
@@ -47,22 +51,22 @@ def _limited(file: IO[bytes], path: Path) -> bytes:
     if size > limit:
         raise UserError(
             f"{path} has {size / 1e9:.1f} GB, and a text may have {limit / 1e9:.1f} GB, a quarter of the memory here; "
-            "take a part of it"
+            f"{TOO_LARGE}"
         )
     file.seek(0)
     return file.read()
 
 
 def _decompressed(file: IO[bytes], path: Path) -> bytes | bytearray:
-    """The content of a .gz, read piece by piece. Raises UserError where it is more than memory has room for."""
+    """The content of a compressed file, in pieces. Raises UserError where it is more than memory has room for."""
     limit = MAX_SHARE * cpu.memory_bytes()
     content = bytearray()
-    with gzip.GzipFile(fileobj=file) as pieces:
+    with DECOMPRESSED[path.suffix](file) as pieces:
         while piece := pieces.read(1 << 20):
             content += piece
             if len(content) > limit:
                 raise UserError(
-                    f"{path} holds more than {limit / 1e9:.1f} GB, a quarter of the memory here; take a part of it"
+                    f"{path} holds more than {limit / 1e9:.1f} GB, a quarter of the memory here; {TOO_LARGE}"
                 )
             if len(content) > max(SMALL, MAX_GROWTH * file.tell()):
                 raise UserError(
@@ -70,6 +74,16 @@ def _decompressed(file: IO[bytes], path: Path) -> bytes | bytearray:
                     "decompress it yourself if you trust it"
                 )
     return content
+
+
+def check_total(source: str, sizes: Iterable[int]) -> None:
+    """Raises UserError where the files of a source are together more than memory has room for, in bytes."""
+    size, limit = sum(sizes), MAX_SHARE * cpu.memory_bytes()
+    if size > limit:
+        raise UserError(
+            f"the files of {source} have {size / 1e9:.1f} GB, and a text may have {limit / 1e9:.1f} GB, a quarter of "
+            f"the memory here; {TOO_LARGE}"
+        )
 
 
 def lines_of(text: str) -> list[str]:
