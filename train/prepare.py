@@ -56,24 +56,26 @@ class PrepareOptions:
     to: the folder of the store
     init: a run folder, or one of transformers, that training will start from: its tokenizer is used
     length: the lengths of packed rows that are planned, joined by commas; more can be planned later
+    pack: pieces of documents share rows; false: each has one, as --data.pack=false asks
     hold_out: the share of documents that are held out for validation
     sample: characters of the texts that a tokenizer is trained on
     shard: ids after which a shard ends, at the end of a document
     workers: processes that work side by side; none: as many as cores, and pieces of work
     part: i/n: work at every n-th piece, from the i-th of 1 to n on, as one of n jobs; empty: all
-    runner: local | dask: who works
+    runner: local | here | dask: processes of this machine | this process alone | workers of Dask
     verify: read all shards that are there, compare their checksums, and make damaged ones again
     """
 
     to: str = ""
     init: str = ""
     length: str = "128,1024"
+    pack: bool = True
     hold_out: float = 0.01
     sample: int = 50_000_000
     shard: int = 1 << 27
     workers: int | None = None
     part: str = ""
-    runner: Literal["local", "dask"] = "local"
+    runner: Literal["local", "here", "dask"] = "local"
     verify: bool = False
     data: Data = Data(source="")
     tokenizer: Tokenizer = Tokenizer()
@@ -99,7 +101,7 @@ class PrepareOptions:
         """The rows to plan, with and without special tokens around pieces."""
         from train.data.store.plans import RowShape
 
-        return [RowShape(int(length), special) for length in self.length.split(",") for special in (2, 0)]
+        return [RowShape(int(length), special, self.pack) for length in self.length.split(",") for special in (2, 0)]
 
     def own(self, pieces: "Sequence[Piece]") -> "Sequence[Piece]":
         """The pieces of this job."""
@@ -165,8 +167,11 @@ def _tokenizer(options: PrepareOptions, store: Path, request: "Request", log: "L
     else:
         from train.data.store.request import sample
 
-        texts = sample(request.pieces, request.data, options.sample)
-        texts = [text for text in texts if text.strip() and part_of(text, request.hold_out) == "train"]
+        texts = [
+            text
+            for text in sample(request.pieces, request.data, options.sample)
+            if text.strip() and part_of(text, request.hold_out) == "train"
+        ]
         tokenizer = tokenize.load(options.tokenizer, texts, log)
     if not is_there:
         layout.write_tokenizer(store, tokenizer)
@@ -189,7 +194,10 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
         _verify(store, pieces, log)
     work = functools.partial(writing.prepare_piece, store, request=request, shapes=options.shapes)
     workers = options.workers or max(1, min(len(pieces), os.cpu_count() or 1))
-    if options.runner == "dask":
+    done: Iterator[Piece | None]
+    if options.runner == "here":
+        done = runners.here(work, pieces)
+    elif options.runner == "dask":
         done = runners.on_dask(work, pieces, options.dask.scheduler, workers)
     else:
         done = runners.in_processes(work, pieces, workers)

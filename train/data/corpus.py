@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from train import UserError
-from train.data import feed, permutation, text_rows
+from train.data import feed, mixture, permutation, text_rows
 from train.data.ahead import Ahead
 from train.data.buckets import Buckets
 from train.settings.schema import Run
@@ -73,7 +73,9 @@ class Corpus(Generic[AnyRows]):
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
         self.layout = self._layout(train or [valid])
         self._valid_layout = self._layout([valid]) if train else self.layout
-        rows, size = min(map(len, train), default=0), self.layout.size if self.layout else run.batch.size
+        self._phases = [mixture.Phase(first, shares) for first, shares in facts.get("mixture", ())]  # type: ignore[attr-defined]
+        counts, size = [*map(len, train)], self.layout.size if self.layout else run.batch.size
+        rows = sum(counts) if self._phases else min(counts, default=0)
         if train and rows < size and not train[0].buckets:
             raise UserError(
                 f"--data={run.data.source} fills {rows} rows of {run.row_tokens} tokens, "
@@ -91,6 +93,9 @@ class Corpus(Generic[AnyRows]):
             return feed.shuffled_batches(buckets, self.run.seed)
         if self.layout and self.layout.packs:
             return feed.dealt_texts(_lengths(self.train), self.run.seed, self.layout)
+        if self._phases:
+            sizes: Mapping[str, int] = self._facts["sources"]  # type: ignore[assignment]
+            return feed.mixed_rows(sizes, self._phases, self.run.seed, self.run.batch.size, self.run.data.shuffle)
         return feed.shuffled_rows([len(rows) for rows in self.train], self.run.seed, self.run.batch.size)
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
@@ -205,13 +210,20 @@ class Corpus(Generic[AnyRows]):
         """The share of places of training rows that hold no token."""
         if not self.train:
             return 0.0
-        return self.layout.padding if self.layout else float(self.train[0].padding)
+        if self.layout:
+            return self.layout.padding
+        return float(np.average([rows.padding for rows in self.train], weights=[len(rows) for rows in self.train]))
+
+    @property
+    def _train_tokens(self) -> int:
+        """Tokens of all sources, or of one segmentation."""
+        return sum(rows.tokens for rows in (self.train if self._phases else self.train[:1]))
 
     def facts(self) -> dict[str, Any]:
         """What run.json records about the data."""
         return {
             "source": self.run.data.source,
-            "train_tokens": self.train[0].tokens if self.train else 0,
+            "train_tokens": self._train_tokens,
             "eval_tokens": self.valid.tokens,
             "padding": round(self.padding, 4),
             "order": permutation.NAME,
@@ -223,13 +235,15 @@ class Corpus(Generic[AnyRows]):
         facts, rows, length = self.facts(), self.train[0], self.run.batch.length
         if own_overview := getattr(rows, "overview", None):
             return own_overview(facts)
-        splits = f", split in {len(self.train)} ways" if len(self.train) > 1 else ""
+        splits = f", split in {len(self.train)} ways" if len(self.train) > 1 and not self._phases else ""
         lines = {
             "text": f"{facts['source']}, hash {facts['hash']}",
             "tokens": f"{facts['train_tokens']:,} to train on{splits}, {facts['eval_tokens']:,} to validate on",
         }
         if "vocab" in self.sizes:
             lines["vocabulary"] = f"{self.sizes['vocab']:,}"
+        if self._phases:
+            lines["sources"] = mixture.overview(self._facts["sources"], self._phases, self.run)  # type: ignore[arg-type]
         padding = f"{facts['padding']:.1%} padding"
         if rows.buckets:
             shapes = rows.buckets.shapes
@@ -239,7 +253,8 @@ class Corpus(Generic[AnyRows]):
         elif self.layout and self.layout.packs:
             lines["rows"] = f"{len(rows):,} texts share rows of {self.layout.shape.length}, {padding}"
         else:
-            lines["rows"] = f"{len(rows):,} of {length}, {padding}"
+            count = sum(map(len, self.train)) if self._phases else len(rows)
+            lines["rows"] = f"{count:,} of {length}, {padding}"
             if self.layout:
                 lines["rows"] += f"; each text has a row: {text_rows.why_alone(self.run)}"
         if facts.get("cut"):

@@ -5,10 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from train.data import mixture
 from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
-from train.data.permutation import permute
+from train.data.mixture import Phase
+from train.data.permutation import permute, permute_blocks
 from train.data.text_rows import Layout, window_of
+
+# Rows of a block that are read together, and the fewest blocks of a window: one for each row of a batch is enough.
+_BLOCK, _WINDOW = 256, 512
 
 # Batch n -> its segmentations and its rows, each int [B].
 Order = Callable[[int], tuple[np.ndarray, np.ndarray]]
@@ -31,6 +36,28 @@ def shuffled_rows(sizes: Sequence[int], seed: int, batch_size: int) -> Order:
             is_of = (cycles == cycle) & (chosen == segmentation)
             rows[is_of] = permute(places[is_of], sizes[segmentation], (seed, segmentation, cycle))
         return chosen, rows
+
+    return rows_of
+
+
+def mixed_rows(sizes: Mapping[str, int], phases: Sequence[Phase], seed: int, batch_size: int, shuffle: str) -> Order:
+    """The sources and the rows of each batch, as the phases of a mixture say; each source has epochs of its own.
+
+    sizes: the rows of each source. shuffle: full | blocks: see `permute_blocks`. It needs no state either.
+    """
+    names, counts = list(sizes), list(sizes.values())
+
+    def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
+        sources, numbers = mixture.rows_of(n * batch_size, batch_size, phases, names)
+        epochs, places = np.divmod(numbers, np.take(counts, sources))
+        rows = np.empty(batch_size, np.int64)
+        for source, epoch in dict.fromkeys(zip(sources.tolist(), epochs.tolist(), strict=True)):
+            is_of, key = (sources == source) & (epochs == epoch), (seed, source, epoch)
+            if shuffle == "full":
+                rows[is_of] = permute(places[is_of], counts[source], key)
+            else:
+                rows[is_of] = permute_blocks(places[is_of], counts[source], key, _BLOCK, max(_WINDOW, batch_size))
+        return sources, rows
 
     return rows_of
 

@@ -35,6 +35,25 @@ def permute(places: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
     return values.astype(np.int64)
 
 
+def permute_blocks(places: np.ndarray, size: int, key: Sequence[int], block: int, window: int) -> np.ndarray:
+    """As `permute`, where blocks of `block` members stay together, but for the order within `window` blocks.
+
+    Blocks are permuted, and then all members of each window of blocks. A partial block at the end stays in the last
+    window. What is read at about the same time is so in few places.
+    """
+    blocks, span, members = size // block, block * window, np.empty(len(places), np.int64)
+    for index in np.unique(places // span).tolist():
+        is_here, first = places // span == index, index * window
+        count = min(span, size - first * block)
+        order = permute(places[is_here] - first * block, count, (*key, 1 + index))
+        slot, offset = np.divmod(order, block)
+        is_complete, chosen = first + slot < blocks, np.full(len(slot), blocks)
+        if blocks:
+            chosen[is_complete] = permute(first + slot[is_complete], blocks, key)
+        members[is_here] = chosen * block + offset
+    return members
+
+
 def _mixed(bits: np.ndarray) -> np.ndarray:
     """uint64 -> uint64, in which every bit of a result depends on all bits below it and on the high ones."""
     product = bits * _FIRST

@@ -14,7 +14,7 @@ BY_HASH = ("data.source", "data.eval", "teacher.folder")
 class Data:
     """The text.
 
-    source: builtin | listops | copy | recall | path or glob of .txt .jsonl .tsv .csv .conll (.gz) | tfds:NAME[:SPLIT]
+    source: builtin | listops | copy | recall | path or glob of .txt .jsonl .tsv .csv .conll (.gz) | tfds:NAME | a store
     eval: validation text; without it, a tenth of the training text is held out
     field: the column that holds the text; for pairs two of them, joined by a comma; of .conll its position, from 1
     label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1
@@ -26,6 +26,10 @@ class Data:
     broken: skip | error: leave out pictures that cannot be decoded, named and counted, or end; none: end
     folds: parts of the rows for cross-validation, each with its share of every label; none: one split
     fold: which of them, from 0, is held out for validation; none: the first
+    mixture: size | unimax | NAME:WEIGHT,NAME:WEIGHT | file.json of phases: how often rows of a store's sources come
+    temperature: of mixture=size: the root of the sizes that weights are; 1: every row once an epoch
+    max_epochs: how often a source may be read; unimax: 1, where nothing is said; none: as often as the mixture says
+    shuffle: full | blocks: rows of a store in any order, or blocks of rows, and rows within a window of blocks
     """
 
     source: str = "builtin"
@@ -40,11 +44,18 @@ class Data:
     broken: Literal["skip", "error"] | None = None
     folds: int | None = None
     fold: int | None = None
+    mixture: str = "size"
+    temperature: float = 1.0
+    max_epochs: float | None = None
+    shuffle: Literal["full", "blocks"] = "full"
 
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, folds=2, fold=0)
         check_maximum(self, "each fold is a training of its own", folds=10_000)
+        for name in ("temperature", "max_epochs"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise ValueError(f"{name}={value} must be more than 0")
         if self.fold is not None and self.fold >= (self.folds or 0):
             raise ValueError(
                 f"fold={self.fold} must be less than data.folds={self.folds or 'none'}, which it counts from 0"

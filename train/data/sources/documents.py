@@ -1,25 +1,118 @@
-"""Plain text for language models: training documents and validation documents."""
+"""Plain text for language models: training documents and validation documents, in memory or in stores."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from train import UserError
+from train.data import mixture
 from train.data.sources import builtin, files, sources
-from train.settings.schema import Data
+from train.data.store.layout import is_store
+from train.data.store.reading import StoredTokens
+from train.data.store.texts import StoredText
+from train.data.tokens import DocumentTokens, encode, segmentation_hash, segmentations
+from train.files import cache
+from train.screens.console import Log
+from train.settings.schema import Data, Run
+from train.text import tokenize
+from train.text.special import DocumentMarks
 
 
-def load(data: Data, log: sources.LogLine = sources.to_stderr, valid_only: bool = False) -> tuple[list[str], list[str]]:
-    """Training and validation documents, by default English text that comes with Python.
+def load(
+    data: Data, log: sources.LogLine = sources.to_stderr, valid_only: bool = False
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Training and validation documents, by default English text that comes with Python; or the text of stores.
 
     `valid_only` leaves out training documents if --eval-data has a source of its own. Raises UserError for several
-    columns.
+    columns, for a store that holds out nothing where no --eval-data is named, and for folds of a store.
     """
+    if not (is_store(data.source) or is_store(data.eval)):
+        return _in_memory(data, log, valid_only)
+    if data.folds:
+        raise UserError(f"--data.folds={data.folds} divides a text, and a store is divided already; leave it out")
+
+    def text_of(source: str, parts: Sequence[str]) -> Sequence[str]:
+        if is_store(source):
+            return StoredText.of(source, parts)
+        columns = files.Columns.of(data, labelled=False)
+        rows = sources.read(source, data, columns, lambda: _of_python(columns), log)
+        return [row[columns.texts[0]] for row in rows]
+
+    valid = text_of(data.eval, ("train", "valid")) if data.eval else text_of(data.source, ("valid",))
+    if not len(valid):
+        raise UserError(
+            f"--data={data.source} holds out no text for validation; name some with --eval-data, or make the store "
+            "with a larger --hold-out"
+        )
+    return [] if valid_only else text_of(data.source, ("train",)), valid
+
+
+def _in_memory(data: Data, log: sources.LogLine, valid_only: bool) -> tuple[list[str], list[str]]:
     columns = files.Columns.of(data, labelled=False)
     column = columns.texts[0]
     if len(columns.texts) > 1:
         raise UserError(
             f"--data.field={data.field} names {len(columns.texts)} columns, and only one can be read; leave one"
         )
-
-    def of_python() -> tuple[list[files.Row], list[files.Row]]:
-        return sources.train_valid_split([{column: document} for document in builtin.documents()], columns)
-
-    train, valid = ([row[column] for row in rows] for rows in sources.load(data, columns, of_python, log, valid_only))
+    parts = sources.load(data, columns, lambda: _of_python(columns), log, valid_only)
+    train, valid = ([row[column] for row in rows] for rows in parts)
     return train, valid
+
+
+def _of_python(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]]:
+    rows = [{columns.texts[0]: document} for document in builtin.documents()]
+    return sources.train_valid_split(rows, columns)
+
+
+def tokenizer_of(run: Run, train: Sequence[str], log: Log) -> Any:
+    """The tokenizer of a run that takes over none: that of its store, or as --tokenizer says."""
+    return train.tokenizer() if isinstance(train, StoredText) else tokenize.load(run.tokenizer, train, log)
+
+
+def train_tokens(
+    run: Run, tokenizer: Any, train: Sequence[str], log: Log, marks: DocumentMarks | None = None
+) -> list[DocumentTokens]:
+    """The tokens of the training text: once for each segmentation, or those of each source of stores."""
+    if isinstance(train, StoredText):
+        if run.tokenizer.dropout:
+            raise UserError(f"--tokenizer.dropout={run.tokenizer.dropout} needs text; a store has one segmentation")
+        return [train.tokens(tokenizer, marks is not None, source) for source in train.shards]
+    return [
+        encode(tokenizer, train, log, "training text", segmentation, marks)
+        for segmentation in (segmentations(run) if train else [])
+    ]
+
+
+def valid_tokens(tokenizer: Any, valid: Sequence[str], log: Log, marks: DocumentMarks | None = None) -> DocumentTokens:
+    """The tokens of the validation text."""
+    if isinstance(valid, StoredText):
+        return valid.tokens(tokenizer, marks is not None)
+    return encode(tokenizer, valid, log, "validation text", marks=marks)
+
+
+def num_bytes(documents: Sequence[str], tokens: DocumentTokens) -> int:
+    """Bytes in UTF-8 of documents that have these tokens."""
+    if isinstance(tokens, StoredTokens):
+        return tokens.num_bytes
+    return sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
+
+
+def facts(
+    run: Run, tokenizer: Any, text: tuple[Sequence[str], Sequence[str]], train_rows: Sequence[Any], saved: Any
+) -> dict[str, Any]:
+    """What run.json says of the text: hashes, and of several sources in stores their shares of the rows.
+
+    text: training and validation documents. train_rows: their rows, whose tokens are `text`. saved: what a run takes
+    over, whose shares of the same sources stay.
+    """
+    train, digests = text[0], [[part.digest] if isinstance(part, StoredText) else part for part in text]
+    about: dict[str, Any] = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(*digests),
+        "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
+    }
+    if not isinstance(train, StoredText):
+        return about
+    sizes = {name: len(rows) for name, rows in zip(train.shards, train_rows, strict=True)}
+    kept = saved.facts.get("mixture") if run.resume and saved else None
+    phases = kept or mixture.resolve(run.data, sizes, run.steps * run.batch.size)
+    return about | {"sources": sizes, "mixture": [[first, dict(shares)] for first, shares in phases]}

@@ -205,7 +205,7 @@ def table_rows(path: str, kind: str, lines: Iterable[str], data: Data, columns: 
         table = csv.reader(content, strict=True, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
         table = csv.reader(content, strict=True)
-    rows = ((line, cells) for line, cells in _numbered(path, table) if cells and (len(cells) > 1 or cells[0].strip()))
+    rows = _numbered(path, table)
     first = next(rows, None)
     if first is None:
         return
@@ -214,7 +214,8 @@ def table_rows(path: str, kind: str, lines: Iterable[str], data: Data, columns: 
         if twice := [name for name, count in Counter(names).items() if count > 1 and name.strip()]:
             raise UserError(f"{path} has {names.count(twice[0])} columns with the name {twice[0]!r}; rename the others")
     else:
-        names, hint, rows = [str(column) for column in range(1, len(names) + 1)], "", itertools.chain([first], rows)
+        names, hint = [str(column) for column in range(1, len(names) + 1)], ""
+        rows = itertools.chain([first], rows)
     for line_number, cells in rows:
         if isinstance(columns, Columns) and not any(cell.strip() for cell in cells):
             yield dict.fromkeys((*columns.texts, *columns.labels), "")
@@ -228,10 +229,12 @@ def table_rows(path: str, kind: str, lines: Iterable[str], data: Data, columns: 
 
 
 def _numbered(path: str, table: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a table, and the line at which each ends. Raises UserError for what is no table."""
+    """The rows of a table but for blank lines, and the line at which each ends. Raises UserError for what is no
+    table."""
     try:
         for cells in table:
-            yield table.line_num, cells
+            if cells and (len(cells) > 1 or cells[0].strip()):
+                yield table.line_num, cells
     except csv.Error as error:
         raise UserError(f"{path}, line {table.line_num} is not a line of a table: {error}") from error
 

@@ -135,7 +135,7 @@ def _files(source: str) -> list[tuple[str, int]]:
     """The files of a source, and their sizes."""
     if source == "builtin" or source.startswith("tfds:"):
         return [(source, 0)]
-    return [tuple(file) for file in opening.files_of(source)]
+    return [(file.path, file.size) for file in opening.files_of(source)]
 
 
 def sample(pieces: Sequence[Piece], data: Data, characters: int) -> Iterator[str]:

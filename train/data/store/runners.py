@@ -19,6 +19,13 @@ Work = Callable[[Piece], None]
 Item = TypeVar("Item")
 
 
+def here(work: Work, pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """Works at pieces in this process, one after the other."""
+    for piece in pieces:
+        work(piece)
+        yield piece
+
+
 def in_processes(work: Work, pieces: Sequence[Piece], workers: int) -> Iterator[Piece | None]:
     """Works at pieces in `workers` processes; yields those that are complete, and None now and then.
 

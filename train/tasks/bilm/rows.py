@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from train.data import packing
-from train.data.tokens import TokenizedTexts
+from train.data.tokens import DocumentTokens
 from train.text.special import SpecialTokens
 
 
@@ -28,11 +28,11 @@ class BothDirections:
     buckets, independent_rows = None, True
 
     def __init__(
-        self, text: TokenizedTexts, length: int, pack: bool, specials: SpecialTokens, samples: Samples | None = None
+        self, text: DocumentTokens, length: int, pack: bool, specials: SpecialTokens, samples: Samples | None = None
     ):
         self.text, self.specials, self.samples = text, specials, samples
         self.plan = packing.plan(text, length, pack)
-        self.tokens, self.padding = len(text.ids), self.plan.padding
+        self.tokens, self.padding = text.num_tokens, self.plan.padding
 
     def __len__(self):
         return self.plan.rows

@@ -15,7 +15,7 @@ Two short documents in a row of 9 places:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import documents
-from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
-from train.files import cache
+from train.data.tokens import DocumentTokens
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.bilm.options import Bilm
@@ -117,21 +116,17 @@ def load(run: Run[Bilm], log: Log, saved: Saved | None = None, valid_only: bool 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
     train, valid = documents.load(run.data, log.info, valid_only)
-    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
+    tokenizer = saved.processor if saved else documents.tokenizer_of(run, train, log)
     specials, vocab, per_row = tokenize.special_tokens(tokenizer), tokenizer.get_vocab_size(), _samples_per_row(run)
 
-    def rows(texts: Sequence[str], name: str, segmentation: Segmentation = PLAIN, samples: Samples | None = None):
-        text = encode(tokenizer, texts, log, name, segmentation)
+    def rows(text: DocumentTokens, samples: Samples | None = None) -> BothDirections:
         return BothDirections(text, run.batch.length, run.packs_rows, specials, samples)
 
     samples = Samples(per_row, vocab) if per_row else None
-    train_rows = [rows(train, "training text", split, samples) for split in segmentations(run)] if train else []
-    facts = {
-        "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(train, valid),
-        "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
-    }
-    return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), {"vocab": vocab}, facts)
+    train_rows = [rows(text, samples) for text in documents.train_tokens(run, tokenizer, train, log)]
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved)
+    valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
+    return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": vocab}, facts)
 
 
 def baselines(corpus: Corpus[BothDirections]) -> dict[str, float]:

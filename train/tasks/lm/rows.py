@@ -160,7 +160,7 @@ def marked_windows(
 
 
 def tokenizer_windows(
-    text: TokenizedTexts, length: int, stride: int | None, pad: int, bytes_per_target: float
+    text: DocumentTokens, length: int, stride: int | None, pad: int, bytes_per_target: float
 ) -> WindowRows:
     """Windows of `length` tokens on documents without marks, as the guide of transformers to perplexity has them.
 
@@ -168,7 +168,7 @@ def tokenizer_windows(
     begins at that token. With a stride of `length` the first token of a window is nobody's target.
     """
     size = length - 1
-    spans = np.stack([text.starts[:-1], text.starts[1:] - 1], 1)
+    spans = text.spans(joined=False) - np.array([0, 1])
     return WindowRows(text, SpanWindows(spans, size, stride or max(1, size)), length, pad, bytes_per_target)
 
 

@@ -33,8 +33,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import documents, generated
-from train.data.tokens import TokenizedTexts, encode, segmentation_hash, segmentations
-from train.files import cache
+from train.data.tokens import DocumentTokens, TokenizedTexts, encode
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.screens.console import Log
 from train.settings.schema import Run
@@ -136,39 +135,37 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
     """
     train, valid = documents.load(run.data, log.info, valid_only)
     train_source, valid_source = run.data.source, run.data.eval or run.data.source
-    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
+    tokenizer = saved.processor if saved else documents.tokenizer_of(run, train, log)
     own_marks = not (saved and saved.facts.get(TOKENIZER_MARKS))
     if own_marks and (fault := made_up_mark(tokenizer)):
         log.info(fault)
+    marks = document_marks(tokenizer)
     train_rows = [
-        _rows(run, tokenizer, _scored(run, tokenizer, text, train_source), train)
-        for text in (
-            encode(tokenizer, train, log, "training text", segmentation, document_marks(tokenizer))
-            for segmentation in (segmentations(run) if train else [])
-        )
+        _rows(run, tokenizer, text, train, train_source)
+        for text in documents.train_tokens(run, tokenizer, train, log, marks)
     ]
     if own_marks:
-        valid_text = encode(tokenizer, valid, log, "validation text", marks=document_marks(tokenizer))
-        valid_rows = _rows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, validation=True)
+        valid_text = documents.valid_tokens(tokenizer, valid, log, marks)
+        valid_rows = _rows(run, tokenizer, valid_text, valid, valid_source, validation=True)
     else:
         prefix = tokenize.prefix_tokens(tokenizer)
-        valid_text = encode(tokenizer, valid, log, "validation text", prefix=prefix)
-        valid_rows = _windows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, len(prefix))
-    sizes = {"vocab": tokenizer.get_vocab_size()}
-    facts = {
-        "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(train, valid),
-        "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
-    }
-    return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+        text = encode(tokenizer, valid, log, "validation text", prefix=prefix)
+        valid_rows = _windows(run, tokenizer, text, valid, len(prefix))
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved)
+    return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 
-def _scored(run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, source: str) -> TokenizedTexts:
-    """The text, of which only the answers count where the run or its data mark them."""
+def _scored(run: Run[Lm], tokenizer: Tokenizer, text: DocumentTokens, source: str) -> DocumentTokens:
+    """The text, of which only the answers count where the run or its data mark them. Raises UserError where such a text
+    is in a store."""
     task = run.task
     marks = generated.Marks(task.score_from, task.score_to) if task.score_from else generated.marks_of(source)
     if marks is None:
         return text
+    if not isinstance(text, TokenizedTexts):
+        raise UserError(
+            f"--task.score-from={task.score_from} looks all text through, and {source} is a store; give text"
+        )
     if not task.windows:
         generated.check_length(source, int(text.lengths.max(initial=0)), run.batch.length)
     begin, end = (_ids_of(tokenizer, mark) if mark else [] for mark in marks)
@@ -185,13 +182,17 @@ def _ids_of(tokenizer: Tokenizer, mark: str) -> list[int]:
 
 
 def _rows(
-    run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, documents: Sequence[str], validation: bool = False
+    run: Run[Lm],
+    tokenizer: Tokenizer,
+    text: DocumentTokens,
+    texts: Sequence[str],
+    source: str,
+    validation: bool = False,
 ) -> Text:
     """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
     pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
-    marks = document_marks(tokenizer)
-    first_tokens = len(documents) - 1 if marks.first != marks.last else 0  # no targets
-    bytes_per_target = _num_bytes(documents) / max(1, text.starts[-1] - first_tokens)
+    bytes_per_target = documents.num_bytes(texts, text) / max(1, text.num_targets)
+    text = _scored(run, tokenizer, text, source)
     if not (run.task.windows or (validation and stride)):
         return PackedRows(text, length, run.packs_rows, pad, bytes_per_target)
     stride = stride if validation and stride else length
@@ -199,18 +200,13 @@ def _rows(
     return marked_windows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=jitter)
 
 
-def _windows(
-    run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, documents: Sequence[str], prefix: int
-) -> WindowRows:
+def _windows(run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, texts: Sequence[str], prefix: int) -> WindowRows:
     """Documents as windows of a model whose tokenizer puts `prefix` tokens before each."""
-    targets = np.maximum(text.lengths - max(prefix, 1), 0).sum()
+    targets = int(np.maximum(text.lengths - max(prefix, 1), 0).sum())
     pad = tokenize.special_tokens(tokenizer).pad
-    return tokenizer_windows(text, run.batch.length, run.task.stride, pad, _num_bytes(documents) / max(1, int(targets)))
-
-
-def _num_bytes(documents: Sequence[str]) -> int:
-    """Bytes of the documents in UTF-8."""
-    return sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
+    bytes_per_target = documents.num_bytes(texts, text) / max(1, targets)
+    text_of_answers = _scored(run, tokenizer, text, run.data.eval or run.data.source)
+    return tokenizer_windows(text_of_answers, run.batch.length, run.task.stride, pad, bytes_per_target)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:

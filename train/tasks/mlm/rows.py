@@ -13,7 +13,7 @@ import numpy as np
 from train import UserError
 from train.data import packing
 from train.data.pairs import join, split
-from train.data.tokens import TokenizedTexts
+from train.data.tokens import DocumentTokens, TokenizedTexts
 from train.tasks.mlm.masking import Masker
 
 
@@ -121,9 +121,9 @@ class MaskedRows:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, text: TokenizedTexts, length: int, pack: bool, masker: Masker):
+    def __init__(self, text: DocumentTokens, length: int, pack: bool, masker: Masker):
         self.text, self.masker, self.plan = text, masker, packing.plan(text, length, pack)
-        self.tokens, self.padding = len(text.ids), self.plan.padding
+        self.tokens, self.padding = text.num_tokens, self.plan.padding
 
     def __len__(self):
         return self.plan.rows

@@ -33,8 +33,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import documents
-from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
-from train.files import cache
+from train.data.tokens import PLAIN, DocumentTokens, Segmentation, encode, segmentations
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.screens.console import Log
 from train.settings.schema import Run
@@ -44,6 +43,9 @@ from train.tasks.mlm.predict import PREDICTOR
 from train.tasks.mlm.rows import MaskedRows, SentencePairs, sentences
 from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
+
+# Tokens of the validation text among which a run looks for sentences to show.
+_LOOKED_THROUGH = 5_000_000
 
 
 def specs(run: Run[Mlm]) -> tfm.MaskedLM:
@@ -162,30 +164,37 @@ def load(run: Run[Mlm], log: Log, saved: Saved | None = None, valid_only: bool =
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
     train, valid = documents.load(run.data, log.info, valid_only)
-    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
-    return make_corpus(run, tokenizer, train, valid, log)
+    tokenizer = saved.processor if saved else documents.tokenizer_of(run, train, log)
+    return make_corpus(run, tokenizer, train, valid, log, saved)
 
 
 def make_corpus(
-    run: Run[Mlm], tokenizer: Tokenizer, train: Sequence[str], valid: Sequence[str], log: Log
+    run: Run[Mlm],
+    tokenizer: Tokenizer,
+    train: Sequence[str],
+    valid: Sequence[str],
+    log: Log,
+    saved: Saved | None = None,
 ) -> Corpus[Text]:
     """Documents as rows: packed text, or sentence pairs."""
     masker, length = Masker.of(run.task, tokenizer), run.batch.length
 
-    def rows(documents: Sequence[str], name: str, segmentation: Segmentation = PLAIN) -> Text:
-        if not run.task.nsp:
-            return MaskedRows(encode(tokenizer, documents, log, name, segmentation), length, run.packs_rows, masker)
-        texts, document = sentences(documents)
-        return SentencePairs(encode(tokenizer, texts, log, name, segmentation), document, length, masker)
+    def pairs_of(texts: Sequence[str], name: str, segmentation: Segmentation = PLAIN) -> SentencePairs:
+        split, document = sentences(texts)
+        return SentencePairs(encode(tokenizer, split, log, name, segmentation), document, length, masker)
 
-    train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
-    sizes = {"vocab": tokenizer.get_vocab_size()}
-    facts = {
-        "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(train, valid),
-        "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
-    }
-    return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
+    def rows(tokens: DocumentTokens) -> MaskedRows:
+        return MaskedRows(tokens, length, run.packs_rows, masker)
+
+    train_rows: list[Text]
+    if run.task.nsp:
+        train_rows = [pairs_of(train, "training text", part) for part in segmentations(run)] if train else []
+        valid_rows: Text = pairs_of(valid, "validation text")
+    else:
+        train_rows = [rows(tokens) for tokens in documents.train_tokens(run, tokenizer, train, log)]
+        valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved)
+    return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
@@ -213,7 +222,7 @@ def report(params: tfm.MaskedLM, run: Run[Mlm], corpus: Corpus[Text], log: Log, 
 
 def _sentences(corpus: Corpus[Text], continues: np.ndarray, count: int) -> list[tuple[int, int]]:
     """Start and end of `count` validation sentences of 8 to 24 tokens with at least 6 words of one token each."""
-    text, masker = np.asarray(corpus.valid.text.ids), corpus.valid.masker
+    text, masker = np.asarray(corpus.valid.text.ids[:_LOOKED_THROUGH]), corpus.valid.masker
     stops = np.flatnonzero(text == corpus.processor.token_to_id("."))
     max_tokens = min(24, corpus.run.batch.length - 2)
     spans = [(int(start) + 1, int(end) + 1) for start, end in itertools.pairwise(stops)]

@@ -1,0 +1,112 @@
+"""A store of tokens has the rows that the same text has in memory, and says what is wrong with it."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from train import UserError, prepare
+from train.data.store import layout
+from train.data.store.texts import StoredText
+from train.screens.console import Log
+from train.tasks import resolve, table
+
+WORDS = "the cat sat on a mat while rain fell softly over two old roofs in Zürich".split()
+rng = random.Random(0)
+DOCUMENTS = [" ".join(rng.choices(WORDS, k=rng.randint(1, 60))) for _ in range(300)]
+FLAGS = ("--tokenizer.kind=bpe", "--tokenizer.vocab=300")
+
+
+def write(path, documents):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two files, their stores, of one shard each, and a store of the first one in several shards."""
+    folder = tmp_path_factory.mktemp("stores")
+    write(folder / "train.jsonl", DOCUMENTS[:250])
+    write(folder / "valid.jsonl", DOCUMENTS[250:])
+    make(folder / "train", f"--data={folder}/train.jsonl", *FLAGS)
+    path = f"--tokenizer.path={folder}/train/tokenizer.json"
+    make(folder / "valid", f"--data={folder}/valid.jsonl", path)
+    make(folder / "shards", f"--data={folder}/train.jsonl", path, "--shard=1000")
+    return folder
+
+
+def make(store, *argv):
+    """Makes a store in this process."""
+    assert prepare.main([f"--to={store}", "--length=32", "--hold-out=0", "--runner=here", *argv]) == 0
+
+
+def corpus_of(*argv):
+    run = resolve.resolve([*argv, "--batch.size=8", "--batch.length=32", "--steps=40"], None, None)[0]
+    return table.task_of(run).load(run, Log(quiet=True))
+
+
+def equal(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+TASKS = {
+    "mlm": ["--task=mlm"],
+    "whole words": ["--task=mlm", "--task.whole-words=true"],
+    "lm": ["--task=lm", "--model.length=32"],
+    "windows": ["--task=lm", "--model.length=32", "--task.windows=true"],
+    "stride": ["--task=lm", "--model.length=32", "--task.stride=5"],
+    "bilm": ["--task=bilm"],
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_batches_are_those_of_the_text(folder, name):
+    """Every batch, of several epochs, of training and of validation, bit for bit."""
+    tokenizer = f"--tokenizer.path={folder}/train/tokenizer.json"
+    text = corpus_of(*TASKS[name], f"--data={folder}/train.jsonl", f"--eval-data={folder}/valid.jsonl", tokenizer)
+    store = corpus_of(*TASKS[name], f"--data={folder}/train", f"--eval-data={folder}/valid")
+    assert [len(text.train[0]), text.valid.tokens, text.padding] == [
+        len(store.train[0]),
+        store.valid.tokens,
+        store.padding,
+    ]
+    for n in (0, 1, 17, 1000):
+        equal(text.batch(n), store.batch(n))
+    for first, second in zip(text.valid_batches(), store.valid_batches(), strict=True):
+        equal(first, second)
+    assert [ids.tolist() for ids in text.train[0].example_ids()] == [
+        ids.tolist() for ids in store.train[0].example_ids()
+    ]
+    assert text.facts()["train_tokens"] == store.facts()["train_tokens"]
+    assert table.task_of(text.run).baselines(text) == table.task_of(store.run).baselines(store)
+    assert store.overview()["tokens"].startswith(f"{text.train[0].tokens:,} to train on")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_several_shards_have_every_token_once(folder, name):
+    one, several = (
+        corpus_of(*TASKS[name], f"--data={folder}/{store}", f"--eval-data={folder}/valid")
+        for store in ("train", "shards")
+    )
+    assert len(several.train[0].text.shards) > 5
+    joined = [
+        np.concatenate([*corpus.train[0].example_ids()]) if name != "windows" else None for corpus in (one, several)
+    ]
+    if joined[0] is not None:
+        np.testing.assert_array_equal(*joined)
+    if "weights" in one.batch(0) and "task=lm" in TASKS[name][0]:
+        totals = [
+            corpus.train[0].batch(np.arange(len(corpus.train[0])), np.random.default_rng(0))["weights"].sum()
+            for corpus in (one, several)
+        ]
+        assert totals[0] == totals[1], "a target for every token, and for every mark behind a document"
