@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
@@ -20,9 +20,11 @@ from train.settings import flags
 from train.settings.text import Data, Tokenizer
 
 if TYPE_CHECKING:
+    from train.data.store.layout import Manifest
     from train.data.store.plans import RowShape
-    from train.data.store.request import Piece, Request
+    from train.data.store.request import Request, WorkPiece
     from train.screens.console import Log
+    from train.text.special import AnyTokenizer
 
 USAGE = """usage: python -m train.prepare --data=SOURCES --to=STORE [--tokenizer.kind=KIND | --init=FOLDER]
 
@@ -103,7 +105,7 @@ class PrepareOptions:
 
         return [RowShape(int(length), special, self.pack) for length in self.length.split(",") for special in (2, 0)]
 
-    def own(self, pieces: "Sequence[Piece]") -> "Sequence[Piece]":
+    def own(self, pieces: "Sequence[WorkPiece]") -> "Sequence[WorkPiece]":
         """The pieces of this job."""
         first, _, count = self.part.partition("/")
         return pieces[int(first) - 1 :: int(count)] if self.part else pieces
@@ -159,7 +161,7 @@ def _tokenizer(options: PrepareOptions, store: Path, request: "Request", log: "L
     if options.init:
         from train.runs.run_folder import open_folder
 
-        tokenizer: Any = open_folder(options.init).processor
+        tokenizer: AnyTokenizer = open_folder(options.init).processor
     elif options.tokenizer.path:
         tokenizer = tokenize.load(options.tokenizer, [], log)
     elif is_there:
@@ -175,11 +177,11 @@ def _tokenizer(options: PrepareOptions, store: Path, request: "Request", log: "L
         tokenizer = tokenize.load(options.tokenizer, texts, log)
     if not is_there:
         layout.write_tokenizer(store, tokenizer)
-    there = tokenize.fingerprint(layout.read_tokenizer(store))
-    if (options.init or options.tokenizer.path) and there != tokenize.fingerprint(tokenizer):
+    kept = tokenize.fingerprint(layout.read_tokenizer(store))
+    if (options.init or options.tokenizer.path) and kept != tokenize.fingerprint(tokenizer):
         name = options.init or options.tokenizer.path
         raise UserError(
-            f"{store} has another tokenizer ({there}) than {name} ({tokenize.fingerprint(tokenizer)}); choose another "
+            f"{store} has another tokenizer ({kept}) than {name} ({tokenize.fingerprint(tokenizer)}); choose another "
             "--to, or leave the flag out"
         )
 
@@ -194,9 +196,9 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
         _verify(store, pieces, log)
     work = functools.partial(writing.prepare_piece, store, request=request, shapes=options.shapes)
     workers = options.workers or max(1, min(len(pieces), os.cpu_count() or 1))
-    done: Iterator[Piece | None]
+    done: Iterator[WorkPiece | None]
     if options.runner == "here":
-        done = runners.here(work, pieces)
+        done = runners.in_this_process(work, pieces)
     elif options.runner == "dask":
         done = runners.on_dask(work, pieces, options.dask.scheduler, workers)
     else:
@@ -210,14 +212,14 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
                 log.info(f"{count:,} of {len(pieces):,} pieces after {time.perf_counter() - began:,.0f} s")
 
 
-def _finished(done: "Iterator[Piece | None]", log: "Log", began: float) -> "Iterator[Piece]":
+def _finished(done: "Iterator[WorkPiece | None]", log: "Log", began: float) -> "Iterator[WorkPiece]":
     """The pieces that are complete, without the signs of life between them."""
     for piece in done:
         if piece is not None:
             yield piece
 
 
-def _verify(store: Path, pieces: "Sequence[Piece]", log: "Log") -> None:
+def _verify(store: Path, pieces: "Sequence[WorkPiece]", log: "Log") -> None:
     """Compares the checksums of shards; a shard that is damaged, and those behind it, are to be made again."""
     from train.data.store import layout, writing
 
@@ -258,7 +260,7 @@ def _finish(store: Path, request: "Request", log: "Log") -> None:
     return None
 
 
-def _overview(manifest: Any) -> dict[str, str]:
+def _overview(manifest: "Manifest") -> dict[str, str]:
     """Lines about the sources of a store."""
     lines = {}
     for source, parts in manifest.sources.items():

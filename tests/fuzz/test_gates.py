@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from train import evaluate, exit_code, export, plan, predict
+from train.data import documents
 from train.data.labels import Labels, label_checker
-from train.data.sources import documents, files, sources
+from train.data.sources import files, sources
 from train.devices.distributed import find_cluster
 from train.generation import options as generation
 from train.lab import embed, harness

@@ -79,8 +79,7 @@ def learn(argv):
         raise UserError(f"--to={options.to}: there is no folder {Path(options.to).parent}; make it, or choose another")
     word2vec = _word2vec()
 
-    from train.data import pairs
-    from train.data.sources import documents
+    from train.data import documents, pairs
     from train.screens.console import Log
 
     log = Log()

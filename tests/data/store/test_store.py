@@ -2,14 +2,11 @@
 
 import json
 import random
-import shutil
 
 import numpy as np
 import pytest
 
-from train import UserError, prepare
-from train.data.store import layout
-from train.data.store.texts import StoredText
+from train import prepare
 from train.screens.console import Log
 from train.tasks import resolve, table
 
@@ -94,19 +91,19 @@ def test_batches_are_those_of_the_text(folder, name):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_several_shards_have_every_token_once(folder, name):
-    one, several = (
+    single, several = (
         corpus_of(*TASKS[name], f"--data={folder}/{store}", f"--eval-data={folder}/valid")
         for store in ("train", "shards")
     )
     assert len(several.train[0].text.shards) > 5
     joined = [
-        np.concatenate([*corpus.train[0].example_ids()]) if name != "windows" else None for corpus in (one, several)
+        np.concatenate([*corpus.train[0].example_ids()]) if name != "windows" else None for corpus in (single, several)
     ]
     if joined[0] is not None:
         np.testing.assert_array_equal(*joined)
-    if "weights" in one.batch(0) and "task=lm" in TASKS[name][0]:
+    if "weights" in single.batch(0) and "task=lm" in TASKS[name][0]:
         totals = [
             corpus.train[0].batch(np.arange(len(corpus.train[0])), np.random.default_rng(0))["weights"].sum()
-            for corpus in (one, several)
+            for corpus in (single, several)
         ]
         assert totals[0] == totals[1], "a target for every token, and for every mark behind a document"

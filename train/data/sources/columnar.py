@@ -31,11 +31,11 @@ def rows(path: str, columns: Reader) -> Iterator[Row]:
         raise UserError(f"{path} is damaged, or of another format ({fault}); make it again") from error
 
 
-def _check(there: list[str], names: tuple[str, ...], path: str, columns: Reader) -> None:
+def _check(present: list[str], names: tuple[str, ...], path: str, columns: Reader) -> None:
     """Raises UserError for a column that is not there."""
-    if missing := [name for name in names if name not in there and name.partition(".")[0] not in there]:
-        columns.checked(dict.fromkeys(there, ""), path)
-        raise UserError(f"{path} has no column {missing[0]!r} (it has {', '.join(there)})")
+    if missing := [name for name in names if name not in present and name.partition(".")[0] not in present]:
+        columns.checked(dict.fromkeys(present, ""), path)
+        raise UserError(f"{path} has no column {missing[0]!r} (it has {', '.join(present)})")
 
 
 def _parquet(path: str, names: tuple[str, ...], columns: Reader) -> "Iterator[pyarrow.RecordBatch]":

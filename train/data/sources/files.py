@@ -108,10 +108,6 @@ def read(path: Path, data: Data, columns: Reader) -> list[Row]:
     formats, kind = columns.formats, ending(path, data)
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
-    if path.suffix in COLUMNAR and ".jsonl" in formats and not data.format:
-        from train.data.sources import columnar
-
-        return list(columnar.rows(str(path), columns))
     if kind not in formats and data.format:
         raise UserError(f"--data.format={data.format} does not fit: this task reads {', '.join(formats)} files")
     if kind not in formats:

@@ -96,7 +96,7 @@ def lines(path: str, start: int = 0, end: int | None = None) -> Iterator[tuple[i
     """
     with opened(path, max(0, start - 1)) as file:
         place = start + len(file.readline()) - 1 if start else 0
-        number = 0
+        line_number = 0
         while (end is None or place < end) and (raw := file.readline()):
             try:
                 text = raw.decode()
@@ -104,11 +104,11 @@ def lines(path: str, start: int = 0, end: int | None = None) -> Iterator[tuple[i
                 text = "\0"
             if "\0" in text:
                 with user_errors():
-                    json_text.decode_text(raw, f"{path}, byte {place}" if start else f"{path}, line {number + 1}")
+                    json_text.decode_text(raw, f"{path}, byte {place}" if start else f"{path}, line {line_number + 1}")
             text = text.removesuffix("\n") if place else text.removesuffix("\n").removeprefix("\ufeff")
             for line in text.removesuffix("\r").split("\r") if "\r" in text else (text,):
-                number += 1
-                yield number, line
+                line_number += 1
+                yield line_number, line
             place += len(raw)
 
 

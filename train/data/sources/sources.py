@@ -5,11 +5,11 @@ An example is a row of columns, a dictionary: {"text": ...}, or {"sentence1": ..
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from train import UserError
-from train.data.sources import files, generated, opening, text
+from train.data.sources import columnar, files, generated, opening, text
 from train.data.sources.files import Reader, Row
 from train.data.sources.hold_out import train_valid_split
 from train.settings.schema import Data
@@ -92,7 +92,7 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin, log: LogLin
     else:
         found_files = opening.files_of(source)
         text.check_total(source, [file.size for file in found_files])
-        rows = [row for file in found_files for row in files.read(Path(file.path), data, columns)]
+        rows = [row for file in found_files for row in _rows_of(Path(file.path), data, columns)]
     filled = [row for row in rows if any(map(str.strip, columns.texts_of(row)))]
     if not filled:
         raise UserError(f"{source} holds no text; check the file, or choose another")
@@ -101,6 +101,13 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin, log: LogLin
     if blank := len(rows) - len(filled):
         log(f"{blank:,} of {len(rows):,} rows of {source} have no text, and are left out")
     return filled
+
+
+def _rows_of(path: Path, data: Data, columns: Reader) -> Iterable[Row]:
+    """The rows of a file."""
+    if path.suffix in files.COLUMNAR and ".jsonl" in columns.formats and not data.format:
+        return columnar.rows(str(path), columns)
+    return files.read(path, data, columns)
 
 
 def _own_rows(source: str, columns: Reader, builtin: Builtin) -> tuple[list[Row], list[Row]] | None:

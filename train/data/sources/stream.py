@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from train import UserError
 from train.data.encoding import Document, chunks
@@ -90,7 +90,7 @@ _FORMATS: dict[str, Callable[[Slice, Data, files.Columns], Iterator[Document]]] 
 }
 
 
-def with_text(items: Iterable[Document], left_out: Callable[[], Any]) -> Iterator[Document]:
+def with_text(items: Iterable[Document], left_out: Callable[[], object]) -> Iterator[Document]:
     """The documents that have more than spaces; `left_out` is called for each of the others."""
     for document in items:
         start = iter(document)

@@ -25,7 +25,7 @@ import numpy as np
 from train import UserError
 from train.data.processors import TOKENIZER
 from train.files import checksum
-from train.text.special import DocumentMarks
+from train.text.special import AnyTokenizer, DocumentMarks
 
 FORMAT = 1
 MANIFEST, REQUEST = "manifest.json", "request.json"
@@ -198,14 +198,14 @@ def writer(path: Path, replace: bool = True) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
-def write_tokenizer(store: Path, tokenizer: Any) -> None:
+def write_tokenizer(store: Path, tokenizer: AnyTokenizer) -> None:
     """Writes the files of a tokenizer; that of the first process stays."""
     for name, text in sorted(TOKENIZER.contents(tokenizer).items(), reverse=True):
         with writer(store / name, replace=False) as file:
             file.write(text.encode())
 
 
-def read_tokenizer(store: Path) -> Any:
+def read_tokenizer(store: Path) -> AnyTokenizer:
     """The tokenizer of a store. Raises UserError where it is damaged."""
     paths = [store / name for name in TOKENIZER.files if (store / name).exists()]
     if not paths or paths[0].name != TOKENIZER.files[0]:

@@ -18,7 +18,7 @@ from train.settings.schema import Data
 PIECE = 256 << 20
 
 
-class Piece(NamedTuple):
+class WorkPiece(NamedTuple):
     """Work for one process: the documents of some files of a source, or of a part of one, in their order.
 
     name: the beginning of the names of its shards, such as web/00000
@@ -56,11 +56,11 @@ class Request:
         return cls(sources, data, hold_out, shard)
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[WorkPiece]:
         """The work, in the order of the sources and their files."""
         return [piece for name in self.sources for piece in self._pieces(name)]
 
-    def _pieces(self, source: str) -> Iterator[Piece]:
+    def _pieces(self, source: str) -> Iterator[WorkPiece]:
         slices: list[Slice] = []
         size, count = 0, itertools.count()
         for path, file_size in self.sources[source]:
@@ -72,10 +72,10 @@ class Request:
                 slices.append(part)
                 size += file_size if part.end is None else part.end - part.start
                 if size >= PIECE:
-                    yield Piece(f"{source}/{next(count):05d}", tuple(slices), size)
+                    yield WorkPiece(f"{source}/{next(count):05d}", tuple(slices), size)
                     slices, size = [], 0
         if slices:
-            yield Piece(f"{source}/{next(count):05d}", tuple(slices), size)
+            yield WorkPiece(f"{source}/{next(count):05d}", tuple(slices), size)
 
     def keep(self, store: Path) -> Self:
         """Writes the request into a new store. Raises UserError where the store was begun with another one."""
@@ -138,7 +138,7 @@ def _files(source: str) -> list[tuple[str, int]]:
     return [(file.path, file.size) for file in opening.files_of(source)]
 
 
-def sample(pieces: Sequence[Piece], data: Data, characters: int) -> Iterator[str]:
+def sample(pieces: Sequence[WorkPiece], data: Data, characters: int) -> Iterator[str]:
     """The first documents of some pieces, which lie evenly among all: so many characters together."""
     chosen = [pieces[index * len(pieces) // min(len(pieces), 64)] for index in range(min(len(pieces), 64))]
     for piece in chosen:

@@ -10,23 +10,23 @@ from multiprocessing import connection
 from typing import TypeVar
 
 from train import UserError
-from train.data.store.request import Piece
+from train.data.store.request import WorkPiece
 
 # How often workers may be killed, one after the other, before any piece is complete.
 _DEATHS = 3
 
-Work = Callable[[Piece], None]
+Work = Callable[[WorkPiece], None]
 Item = TypeVar("Item")
 
 
-def here(work: Work, pieces: Sequence[Piece]) -> Iterator[Piece]:
+def in_this_process(work: Work, pieces: Sequence[WorkPiece]) -> Iterator[WorkPiece]:
     """Works at pieces in this process, one after the other."""
     for piece in pieces:
         work(piece)
         yield piece
 
 
-def in_processes(work: Work, pieces: Sequence[Piece], workers: int) -> Iterator[Piece | None]:
+def in_processes(work: Work, pieces: Sequence[WorkPiece], workers: int) -> Iterator[WorkPiece | None]:
     """Works at pieces in `workers` processes; yields those that are complete, and None now and then.
 
     Raises what the work raises, and UserError where workers are killed again and again.
@@ -55,7 +55,7 @@ def in_processes(work: Work, pieces: Sequence[Piece], workers: int) -> Iterator[
                 raise
 
 
-def on_dask(work: Work, pieces: Sequence[Piece], scheduler: str, workers: int) -> Iterator[Piece | None]:
+def on_dask(work: Work, pieces: Sequence[WorkPiece], scheduler: str, workers: int) -> Iterator[WorkPiece | None]:
     """Works at pieces on the workers of a Dask scheduler (tcp://host:port), or on `workers` new ones of this machine.
 
     Dask gives the piece of a worker that dies to another one. Raises UserError where Dask is not installed, or the
@@ -79,7 +79,7 @@ def on_dask(work: Work, pieces: Sequence[Piece], scheduler: str, workers: int) -
             yield futures[future]
 
 
-def _completed(futures: "dict[concurrent.futures.Future[None], Piece]") -> Iterator[Piece | None]:
+def _completed(futures: "dict[concurrent.futures.Future[None], WorkPiece]") -> Iterator[WorkPiece | None]:
     """The pieces that are complete, and None where none was for some seconds."""
     waiting = set(futures)
     while waiting:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Self, final
+from typing import NoReturn, Self, final
 
 from train import UserError
 from train.data.store import layout
 from train.data.store.layout import Manifest
 from train.data.store.reading import StoredShard, StoredTokens
 from train.text import control_tokens, tokenize
+from train.text.special import AnyTokenizer
 
 
 @final
@@ -49,7 +50,7 @@ class StoredText(Sequence[str]):
     def __len__(self):
         return sum(item.shard.documents for shards in self.shards.values() for item in shards)
 
-    def __getitem__(self, index: Any) -> NoReturn:
+    def __getitem__(self, index: object) -> NoReturn:
         raise UserError(f"{self.source} is a store of tokens, and what was asked for needs the text; name that")
 
     def __iter__(self) -> Iterator[str]:
@@ -60,11 +61,11 @@ class StoredText(Sequence[str]):
         """A hash of all ids of the stores."""
         return " ".join(manifest.digest for manifest in self._manifests.values())
 
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> AnyTokenizer:
         """The tokenizer of the first store."""
         return layout.read_tokenizer(next(iter(self._manifests)))
 
-    def tokens(self, tokenizer: Any, marked: bool, source: str | None = None) -> StoredTokens:
+    def tokens(self, tokenizer: AnyTokenizer, marked: bool, source: str | None = None) -> StoredTokens:
         """The tokens of all sources, or of one. Raises UserError where another tokenizer made them."""
         store, manifest = next(iter(self._manifests.items()))
         if (fingerprint := tokenize.fingerprint(tokenizer)) != manifest.tokenizer:

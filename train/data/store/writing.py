@@ -9,7 +9,7 @@ import json
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,12 @@ from train.data.sources import stream
 from train.data.store import layout
 from train.data.store.layout import PARTS, Shard
 from train.data.store.plans import RowShape, add_plans, plan_shard
-from train.data.store.request import Piece, Request
+from train.data.store.request import Request, WorkPiece
 from train.text import control_tokens
-from train.text.special import DocumentMarks, document_marks
+from train.text.special import AnyTokenizer, DocumentMarks, document_marks
 
 
-class Progress(NamedTuple):
+class PieceProgress(NamedTuple):
     """How far a piece is: its shards, the documents that they have read of its files, and whether these were all."""
 
     shards: int
@@ -31,30 +31,30 @@ class Progress(NamedTuple):
     is_complete: bool
 
 
-def progress(store: Path, piece: Piece) -> tuple[Progress, list[dict[str, Any]]]:
+def progress(store: Path, piece: WorkPiece) -> tuple[PieceProgress, list[dict[str, Any]]]:
     """How far a piece is, and the facts of its shards."""
     facts: list[dict[str, Any]] = []
     while (path := store / f"{shard_name(piece, len(facts))}.json").exists():
         facts.append(json.loads(path.read_bytes()))
     documents = facts[-1]["read"] if facts else 0
-    return Progress(len(facts), documents, bool(facts) and facts[-1]["last"]), facts
+    return PieceProgress(len(facts), documents, bool(facts) and facts[-1]["last"]), facts
 
 
-def shard_name(piece: Piece, index: int) -> str:
+def shard_name(piece: WorkPiece, index: int) -> str:
     """The name of a shard of a piece."""
     return f"{piece.name}-{index:03d}"
 
 
-def id_type(tokenizer: Any) -> str:
+def id_type(tokenizer: AnyTokenizer) -> str:
     """The type of an id in a store."""
     return "uint16" if tokenizer.get_vocab_size() <= 1 << 16 else "uint32"
 
 
-def prepare_piece(store: Path, piece: Piece, request: Request, shapes: list[RowShape]) -> None:
+def prepare_piece(store: Path, piece: WorkPiece, request: Request, shapes: list[RowShape]) -> None:
     """Makes the shards of a piece that are not complete, and the plans of rows that these lack. The bytes do not depend
     on what was there before."""
     tokenizer = layout.read_tokenizer(store)
-    marks = document_marks(tokenizer)
+    marks, dtype = document_marks(tokenizer), id_type(tokenizer)
     before, _ = progress(store, piece)
     for index in range(before.shards):
         add_plans(store, shard_name(piece, index), shapes, marks)
@@ -63,7 +63,7 @@ def prepare_piece(store: Path, piece: Piece, request: Request, shapes: list[RowS
     documents = itertools.islice(piece.documents(request.data), before.documents, None)
     queue = _Queue(documents, request.hold_out, before.documents)
     with control_tokens.reading(request.data.control_tokens), contextlib.ExitStack() as stack:
-        index, shard = before.shards, _ShardWriter(store, shard_name(piece, before.shards), tokenizer, marks, stack)
+        index, shard = before.shards, _ShardWriter(store, shard_name(piece, before.shards), dtype, marks, stack)
         for encoded in encode_documents(tokenizer, queue.documents()):
             document = queue.taken[0]
             shard.write(encoded.ids, document.part)
@@ -73,7 +73,7 @@ def prepare_piece(store: Path, piece: Piece, request: Request, shapes: list[RowS
                 if shard.ids >= request.shard:
                     shard.close(shapes, document.read, last=False)
                     index += 1
-                    shard = _ShardWriter(store, shard_name(piece, index), tokenizer, marks, stack)
+                    shard = _ShardWriter(store, shard_name(piece, index), dtype, marks, stack)
         shard.close(shapes, queue.read, last=True)
 
 
@@ -130,7 +130,9 @@ class _ShardWriter:
     ids: how many there are so far
     """
 
-    def __init__(self, store: Path, name: str, tokenizer: Any, marks: DocumentMarks, stack: contextlib.ExitStack):
+    def __init__(
+        self, store: Path, name: str, tokenizer: AnyTokenizer, marks: DocumentMarks, stack: contextlib.ExitStack
+    ):
         self._store, self._name, self._marks, self._stack = store, name, marks, stack
         self._dtype, self.ids = np.dtype(id_type(tokenizer)).newbyteorder("<"), 0
         self._parts: dict[str, _PartWriter] = {}
@@ -166,7 +168,7 @@ class _ShardWriter:
 class _PartWriter:
     """The .bin of a part of a shard: where documents end, and how many ids and bytes of text it has."""
 
-    def __init__(self, file: Any, marks: DocumentMarks, dtype: np.dtype):
+    def __init__(self, file: IO[bytes], marks: DocumentMarks, dtype: np.dtype):
         self._file, self._marks, self._dtype = file, marks, dtype
         self.ends, self.ids, self.bytes, self._is_between = array("Q"), 0, 0, True
 

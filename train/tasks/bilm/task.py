@@ -26,11 +26,10 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train.data import packing
+from train.data import documents, packing
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
-from train.data.sources import documents
 from train.data.tokens import DocumentTokens
 from train.screens.console import Log
 from train.settings.schema import Run
@@ -124,7 +123,7 @@ def load(run: Run[Bilm], log: Log, saved: Saved | None = None, valid_only: bool 
 
     samples = Samples(per_row, vocab) if per_row else None
     train_rows = [rows(text, samples) for text in documents.train_tokens(run, tokenizer, train, log)]
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved)
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved and run.resume else {})
     valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": vocab}, facts)
 

@@ -28,11 +28,11 @@ from tokenizers import Tokenizer
 
 import tfm
 from train import UserError
-from train.data import packing
+from train.data import documents, packing
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
-from train.data.sources import documents, generated
+from train.data.sources import generated
 from train.data.tokens import DocumentTokens, TokenizedTexts, encode
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.screens.console import Log
@@ -151,7 +151,7 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
         prefix = tokenize.prefix_tokens(tokenizer)
         text = encode(tokenizer, valid, log, "validation text", prefix=prefix)
         valid_rows = _windows(run, tokenizer, text, valid, len(prefix))
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved)
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved and run.resume else {})
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 

@@ -28,11 +28,10 @@ from jax import Array
 from tokenizers import Tokenizer
 
 import tfm
-from train.data import packing, pairs
+from train.data import documents, packing, pairs
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
-from train.data.sources import documents
 from train.data.tokens import PLAIN, DocumentTokens, Segmentation, encode, segmentations
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.screens.console import Log
@@ -193,7 +192,7 @@ def make_corpus(
     else:
         train_rows = [rows(tokens) for tokens in documents.train_tokens(run, tokenizer, train, log)]
         valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved)
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved and run.resume else {})
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 

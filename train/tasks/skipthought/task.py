@@ -20,11 +20,10 @@ from jax import Array
 
 import tfm
 from tfm.ops import split
-from train.data import pairs
+from train.data import documents, pairs
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
-from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.screens.console import Log

@@ -1,7 +1,7 @@
 """Plain text for language models: training documents and validation documents, in memory or in stores."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from train import UserError
 from train.data import mixture
@@ -14,7 +14,17 @@ from train.files import cache
 from train.screens.console import Log
 from train.settings.schema import Data, Run
 from train.text import tokenize
-from train.text.special import DocumentMarks
+from train.text.special import AnyTokenizer, DocumentMarks
+
+
+class TextRows(Protocol):
+    """Rows of documents."""
+
+    @property
+    def text(self) -> DocumentTokens:
+        """The tokens of the documents."""
+
+    def __len__(self) -> int: ...
 
 
 def load(
@@ -69,7 +79,7 @@ def tokenizer_of(run: Run, train: Sequence[str], log: Log) -> Any:
 
 
 def train_tokens(
-    run: Run, tokenizer: Any, train: Sequence[str], log: Log, marks: DocumentMarks | None = None
+    run: Run, tokenizer: AnyTokenizer, train: Sequence[str], log: Log, marks: DocumentMarks | None = None
 ) -> list[DocumentTokens]:
     """The tokens of the training text: once for each segmentation, or those of each source of stores."""
     if isinstance(train, StoredText):
@@ -82,7 +92,9 @@ def train_tokens(
     ]
 
 
-def valid_tokens(tokenizer: Any, valid: Sequence[str], log: Log, marks: DocumentMarks | None = None) -> DocumentTokens:
+def valid_tokens(
+    tokenizer: AnyTokenizer, valid: Sequence[str], log: Log, marks: DocumentMarks | None = None
+) -> DocumentTokens:
     """The tokens of the validation text."""
     if isinstance(valid, StoredText):
         return valid.tokens(tokenizer, marks is not None)
@@ -97,12 +109,16 @@ def num_bytes(documents: Sequence[str], tokens: DocumentTokens) -> int:
 
 
 def facts(
-    run: Run, tokenizer: Any, text: tuple[Sequence[str], Sequence[str]], train_rows: Sequence[Any], saved: Any
+    run: Run,
+    tokenizer: AnyTokenizer,
+    text: tuple[Sequence[str], Sequence[str]],
+    train_rows: Sequence[TextRows],
+    before: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What run.json says of the text: hashes, and of several sources in stores their shares of the rows.
+    """What run.json says of the text: hashes, and of sources in stores their rows and their shares of a run.
 
-    text: training and validation documents. train_rows: their rows, whose tokens are `text`. saved: what a run takes
-    over, whose shares of the same sources stay.
+    text: training and validation documents, `train_rows` the rows of the first. before: the facts of the run that goes
+    on, whose shares stay
     """
     train, digests = text[0], [[part.digest] if isinstance(part, StoredText) else part for part in text]
     about: dict[str, Any] = {
@@ -113,6 +129,5 @@ def facts(
     if not isinstance(train, StoredText):
         return about
     sizes = {name: len(rows) for name, rows in zip(train.shards, train_rows, strict=True)}
-    kept = saved.facts.get("mixture") if run.resume and saved else None
-    phases = kept or mixture.resolve(run.data, sizes, run.steps * run.batch.size)
+    phases = before.get("mixture") or mixture.resolve(run.data, sizes, run.steps * run.batch.size)
     return about | {"sources": sizes, "mixture": [[first, dict(shares)] for first, shares in phases]}
