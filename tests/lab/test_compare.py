@@ -80,6 +80,7 @@ def test_a_grid_is_run_by_seeds_and_compared_with_its_first_row(actor):
     assert results()["rows"][1]["tokens"] == 6400
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_to_the_same_table(actor):
     flags = [VARY, "--seeds=2", "--task=lm"]
     _, expected, _ = call(command.main, *flags, "--out=whole")

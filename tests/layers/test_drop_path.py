@@ -42,6 +42,7 @@ def test_rates_grow_in_equal_steps_over_all_stages():
     assert drop_path_rates(CONFIG) == [None]
 
 
+@pytest.mark.slow
 def test_every_example_skips_sublayers_of_its_own(fill):
     """Of two layers, the first is never skipped: each state is one of the four that the second can make."""
     params = jax.tree.map(lambda leaf: 0.4 * leaf, fill(tfm.encoder_specs(CONFIG)))

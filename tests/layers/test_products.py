@@ -48,8 +48,8 @@ PAIRS = {
 }
 
 
-# The plain tests have a case of each form, the slow ones the others.
-OTHER_SIZES = ("product, more inputs", "product, odd", "rows of a matrix")
+# The plain tests have a case of a product and one of rows, the slow ones the others.
+OTHER_SIZES = {*PAIRS} - {"product, a row", "rows of several axes"}
 CASES = [pytest.param(case, marks=[pytest.mark.slow] * (case in OTHER_SIZES)) for case in PAIRS]
 
 
@@ -104,6 +104,7 @@ def test_einsum_takes_it_for_bfloat16():
     assert "preferred_element_type=float32" in text
 
 
+@pytest.mark.slow
 def test_on_a_mesh():
     """Rows on four devices, columns whole or on two: as on a single device."""
     mesh = tfm.make_mesh(data=4, tensor=2)

@@ -173,7 +173,7 @@ def test_a_stack_is_a_loop_over_blocks(config, scan):
     assert len({float(layer.weights.max()) for layer in layers}) == config.layers
 
 
-@pytest.mark.parametrize("scan", [True, False])
+@pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_attention_weights_are_those_of_the_inputs_of_each_layer(scan):
     config = dataclasses.replace(PLAIN, scan=scan)
     model, x, mask = parameters(config), inputs(), tfm.causal()
@@ -206,6 +206,7 @@ def test_recomputation_changes_nothing(remat):
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), recomputed, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [pytest.param(PLAIN, marks=pytest.mark.slow), MIXED], ids=["plain", "mixed"])
 def test_every_layer_has_a_key_of_its_own(config):
     config = dataclasses.replace(config, dropout=0.5)
@@ -231,7 +232,7 @@ def test_keys_belong_to_layers_and_not_to_repetitions():
 @pytest.mark.parametrize(
     ("values", "reach"),
     [
-        ({"mixer.pattern": "sliding", "mixer.pattern.window": 3}, 2),
+        pytest.param({"mixer.pattern": "sliding", "mixer.pattern.window": 3}, 2, marks=pytest.mark.slow),
         pytest.param({"mixer.pattern": "sliding", "mixer.pattern.window": 5}, 4, marks=pytest.mark.slow),
         (
             {"period": 2, "period.1.mixer": "softmax", "period.1.mixer.pattern": "sliding"}
@@ -268,6 +269,7 @@ def test_unstack():
     assert all(part["c"] == key for part, key in zip(parts, tree["c"], strict=True))
 
 
+@pytest.mark.slow
 def test_a_function_of_the_parameters_of_every_layer():
     """`map_layers` keeps the order that `by_layer` reads."""
     model = parameters(MIXED)

@@ -146,6 +146,7 @@ def pictures(home):
     return home / "pictures"
 
 
+@pytest.mark.slow
 def test_good_pictures_pass_every_probe(pictures):
     results = {probe.__name__: probe(subject_of(*PICTURES)) for probe in data.PROBES}
     assert {name for name, result in results.items() if result.status == "pass"} == {
@@ -178,6 +179,7 @@ def test_pictures_that_break_after_they_were_read(pictures):
     assert data.broken_pictures(subject).measured == 2 / 40
 
 
+@pytest.mark.slow
 def test_labels_of_pictures_that_are_all_the_same(pictures):
     for path in (pictures / "b").iterdir():
         path.rename(pictures / "a" / path.name)

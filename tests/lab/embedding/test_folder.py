@@ -69,7 +69,7 @@ POOLS = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x:
 CASES = [
     pytest.param("mlm", "mean", (-1,), marks=pytest.mark.slow),
     ("mlm", "max", (0, 1, -1)),
-    ("lm", "last", (-1,)),
+    pytest.param("lm", "last", (-1,), marks=pytest.mark.slow),
     pytest.param("translate", "first", (2,), marks=pytest.mark.slow),
     pytest.param("lm", "mean", (0, 1), marks=pytest.mark.slow),
     pytest.param("translate", "max", (-1,), marks=pytest.mark.slow),
@@ -97,6 +97,7 @@ def test_long_texts_are_read_in_windows(home):
     np.testing.assert_allclose(last([" ".join(words), "it was."])[0], parts[-1][-1], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_an_exported_run_says_the_same(home, tmp_path):
     folder = RunFolder(home / "mlm")
     folder.save_hf(tmp_path / "hf", folder.config.model, folder.load(), folder.hf_fields() | {"model_type": "bert"})
@@ -211,6 +212,7 @@ def test_flags_of_data_that_are_wrong(home, tmp_path, monkeypatch):
     assert not (tmp_path / "out.npy").exists()
 
 
+@pytest.mark.slow
 def test_a_new_word_reads_as_the_word_whose_vector_it_has(home, tmp_path, monkeypatch, capsys):
     """Embeddings are a linear image of word vectors here; so the map finds the embedding of the known word."""
     rng, opened = np.random.default_rng(0), open_folder(home / "mlm")

@@ -76,6 +76,7 @@ def test_table_and_resumption(home, in_home, monkeypatch):
     assert "the files of MR have changed since out/MR.json; restore them, or name a new --out" in err
 
 
+@pytest.mark.slow
 def test_several_encoders_in_one_table(home, in_home):
     """Columns are tasks; seeds are a mean and a deviation; other settings are refused."""
     (home / "other.vec").write_text("a 1 0\nb 0 1\nc 1 1\n")

@@ -120,6 +120,7 @@ def test_snli_has_other_features_and_limits(monkeypatch):
     assert spy.strengths == (1e-9,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["minibatch", pytest.param("exact", marks=pytest.mark.slow)])
 def test_classifiers_learn(solver):
     """Every protocol of classes, by both solvers, on vectors that nearly say the class."""
@@ -188,6 +189,7 @@ def test_relatedness_learns():
     assert stats.pearsonr(guesses, parts["test"].scores)[0] > 0.95
 
 
+@pytest.mark.slow
 def test_retrieval(monkeypatch):
     """Captions that are a linear map of their image, with noise: far above chance, and ranks as a sort gives them."""
     monkeypatch.setattr(retrieval, "_SIZE", 16)

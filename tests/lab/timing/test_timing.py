@@ -10,6 +10,7 @@ from train.lab.timing import timing
 from train.planning import counting
 
 
+@pytest.mark.slow
 def test_seconds_are_counted_where_they_are_spent():
     job = random_job()
     batches = job.task.batches(job.run)
