@@ -146,6 +146,7 @@ def test_tokens_that_are_only_read_have_no_probability():
     assert (np.asarray(gradient)[10:] == 0).all()
 
 
+@pytest.mark.slow
 def test_no_token_that_is_only_read_is_sampled_and_a_text_fills_all_positions():
     config, params = model(tfm.causal_lm_specs)
     generated = tfm.generate(params, config, [[10], [10]], 6, tfm.Sample(temperature=50.0, seed=np.arange(2)))

@@ -51,6 +51,7 @@ def test_the_head_has_a_bias_also_where_the_layers_have_none():
     assert head.bias.shape == (64,)
 
 
+@pytest.mark.slow
 def test_norm_and_no_bias_before_the_classes(fill):
     """output . norm(gelu(x W)) + bias, of each token and of the mean of the tokens (ModernBERT: Warner et al. 2024)."""
     head = tfm.Head(pool="mean", pool_activation="gelu", pool_norm=True, bias=False)
@@ -187,6 +188,7 @@ def test_embeddings_may_be_narrower_than_layers(fill):
     assert mlm_logits(model.head, config, hidden, model.encoder.embed.tokens).shape == (1, 2, config.padded_vocab)
 
 
+@pytest.mark.slow
 def test_visual_tokens_of_patches(fill):
     """norm(x) W + b of the states of patches; [CLS] has no token, and pixels of masked patches change nothing."""
     images = {"input": "patches", "input.size": 4, "input.patch": 2, "input.mask_token": True, "residual": "pre"}

@@ -49,6 +49,7 @@ def test_factors():
     assert factors("BMD,VD->BMV", kernel) == (("BMD,rD->BMr", "up"), ("BMr,Vr->BMV", "down"))
 
 
+@pytest.mark.slow
 def test_a_table_with_an_update_is_the_merged_table():
     """Before the layers and behind them."""
     params = filled(low_rank_specs(tfm.masked_lm_specs(CONFIG), ["tokens"], rank=2, scale=0.5))
@@ -96,6 +97,7 @@ def test_unknown_target():
         low_rank_specs(tfm.masked_lm_specs(CONFIG), ["quary"], 2, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_dropout_of_every_layer_is_its_own(scan):
     config = dataclasses.replace(CONFIG, scan=scan)

@@ -36,7 +36,12 @@ def test_pools(kind, strict):
     np.testing.assert_allclose(narrow.astype(jnp.float32), expected, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("kind", LOOPS)
+def slow_but(kinds, *plain):
+    """All kinds; those that are not named are slow tests."""
+    return [pytest.param(kind, marks=[] if kind in plain else [pytest.mark.slow]) for kind in kinds]
+
+
+@pytest.mark.parametrize("kind", slow_but(LOOPS, "last"))
 def test_on_a_mesh(kind):
     hidden = np.random.default_rng(0).normal(size=(4, 8, 16)).astype(np.float32)
     valid = np.arange(8) < np.array(LENGTHS)[:, None]
@@ -48,7 +53,7 @@ def test_on_a_mesh(kind):
     np.testing.assert_allclose(pooled, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [*LOOPS, "mean_sqrt", "weighted_mean"])
+@pytest.mark.parametrize("kind", slow_but([*LOOPS, "mean_sqrt", "weighted_mean"], "mean", "last"))
 def test_rows_of_several_texts(kind, strict):
     """The vector of each text is that of the text in a row of its own, on a mesh too; an absent text has zeros."""
     hidden = np.random.default_rng(0).normal(size=(2, 8, 16)).astype(np.float32) - 3
@@ -71,7 +76,7 @@ def test_an_unknown_pool():
         tfm.pool(jnp.ones((1, 2, 3)), None, "sum")
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_states_of_every_layer(fill, causal):
     """Those that a stack of the first layers alone ends with, before the last norm; the last ones are the stack's."""
     config = tfm.Config(layers=3, width=16, heads=2, vocab=30, length=8, dropout=0.0)

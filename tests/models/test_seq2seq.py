@@ -96,17 +96,22 @@ def test_an_encoder_with_its_own_kinds_of_layers():
 
 def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():
     config, params = model_of("post")
-    model = tfm.encode_source(params, config, SOURCE[:1], VALID[1:2])
-    x = tfm.embed(model.decoder.embed, config, TARGET[:1])
     weights = RNG.normal(size=16).astype(np.float32)
 
-    def project(x, states):
-        memory = tfm.cross_keys_values(model.decoder, config, states, VALID[1:2])
-        context = tfm.AttentionContext(tfm.default_positions(TARGET[:1]), causal=True)
-        return tfm.stack(model.decoder, config, x, context, memory=memory)[0][0] @ weights
+    @jax.jit
+    def influence(params):
+        model = tfm.encode_source(params, config, SOURCE[:1], VALID[1:2])
+        x = tfm.embed(model.decoder.embed, config, TARGET[:1])
+        states = tfm.encoder(params.encoder, config, SOURCE[:1], tfm.padding(VALID[1:2]))
 
-    states = tfm.encoder(params.encoder, config, SOURCE[:1], tfm.padding(VALID[1:2]))
-    to_target, to_source = jax.jit(jax.jacrev(project, argnums=(0, 1)))(x, states)
+        def project(x, states):
+            memory = tfm.cross_keys_values(model.decoder, config, states, VALID[1:2])
+            context = tfm.AttentionContext(tfm.default_positions(TARGET[:1]), causal=True)
+            return tfm.stack(model.decoder, config, x, context, memory=memory)[0][0] @ weights
+
+        return jax.jacrev(project, argnums=(0, 1))(x, states)
+
+    to_target, to_source = influence(params)
     np.testing.assert_array_equal(np.abs(to_target[:, 0]).max(-1) > 0, np.tri(7, dtype=bool))
     np.testing.assert_array_equal(np.abs(to_source[:, 0]).max(-1) > 0, np.broadcast_to(VALID[1], (7, 9)))
 
