@@ -124,7 +124,7 @@ STRATEGIES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * ("group" in name)) for name in STRATEGIES]
+    "name", [pytest.param(name, marks=[] if name in ("plain", "long") else [pytest.mark.slow]) for name in STRATEGIES]
 )
 def test_a_beam_is_a_loop_with_lists(name):
     """For prompts of different lengths in one batch, with two stop tokens."""
@@ -140,7 +140,10 @@ def test_a_beam_is_a_loop_with_lists(name):
 
 @pytest.mark.parametrize(
     "fields",
-    [pytest.param({}, marks=pytest.mark.slow), {"mixer.pattern": "sliding", "mixer.pattern.window": 20}],
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"mixer.pattern": "sliding", "mixer.pattern.window": 20}, marks=pytest.mark.slow),
+    ],
     ids=["full", "window"],
 )
 def test_slots_that_double_change_nothing(fields):
@@ -268,6 +271,7 @@ def test_what_cannot_be_searched(changes, message):
         tfm.beam_search(model_of(TINY), TINY, **{"prompts": [[1]], "max_new_tokens": 4, **changes})
 
 
+@pytest.mark.slow
 def test_a_prompt_whose_values_are_not_finite_has_no_continuation():
     """Position 5 is not a number; a text that ends before it does not meet it."""
     model = model_of(TINY)

@@ -62,6 +62,7 @@ def rows_apart(tokens, *lengths):
     return jnp.split(tokens, np.cumsum(lengths)[:-1], axis=1)
 
 
+@pytest.mark.slow
 def test_a_cache_holds_all_positions_where_context_shards_them():
     """Prompts and later parts whose length the devices divide; rows, too, and heads."""
     model = model_of(ROTARY)
@@ -78,6 +79,7 @@ def test_a_cache_holds_all_positions_where_context_shards_them():
     assert jax.typeof(cache.states.period[0].keys).sharding.spec[3] is None
 
 
+@pytest.mark.slow
 def test_every_layer_has_a_state():
     """In the form of the layers: a row for each repetition, one row in prefix and tail; a window of 3 tokens takes 2
     slots."""
@@ -99,6 +101,7 @@ def test_every_layer_has_a_state():
     assert len({float(layer.keys.max()) for layer in layers}) == 6
 
 
+@pytest.mark.slow
 def test_logits_are_those_of_the_states():
     model = model_of(ROTARY)
     states, _ = read(ROTARY, model, rows_apart(TOKENS, 3, 5), jnp.zeros(2, jnp.int32))
@@ -160,6 +163,7 @@ def test_cached_attention_adds_a_bias_and_asks_the_mask(mask):
     np.testing.assert_allclose(y, expected[:, 4:], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_kept_as_such():
     config = dataclasses.replace(ROTARY, dtype="bfloat16")
     model = model_of(config)

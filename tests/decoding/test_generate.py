@@ -100,7 +100,9 @@ def test_the_same_seed_gives_the_same_text():
     assert [a == b for a, b in zip(first, second, strict=True)] == [False, True, False]
 
 
-@pytest.mark.parametrize("penalty", [1.7, [1.0, 3.0, 1.5]], ids=["all rows", "per row"])
+@pytest.mark.parametrize(
+    "penalty", [pytest.param(1.7, marks=pytest.mark.slow), [1.0, 3.0, 1.5]], ids=["all rows", "per row"]
+)
 def test_repetition_penalty_sees_the_whole_text(penalty):
     """Prompts count, their padding (token 0) does not."""
     strategy = tfm.Greedy(jnp.array(penalty) if isinstance(penalty, list) else penalty)
@@ -163,6 +165,7 @@ def test_a_full_text_goes_on_from_its_second_half():
     assert tfm.generate(model_of(SHORT), SHORT, LONG_PROMPTS[1:2], 20, sliding_context=True).tokens[0] == text.tokens[1]
 
 
+@pytest.mark.slow
 def test_a_stopped_row_slides_no_more():
     full = tfm.generate(model_of(SHORT), SHORT, LONG_PROMPTS, 20, sliding_context=True).tokens
     stop = full[1][2:3]
@@ -182,6 +185,7 @@ def test_sliding_draws_go_on_with_the_next_step():
     assert alone[0] == together[1]
 
 
+@pytest.mark.slow
 def test_a_model_of_one_position_slides_at_each_token():
     config = dataclasses.replace(LEARNED, length=1)
     tokens = tfm.generate(model_of(config), config, [[3, 4]], 3, sliding_context=True).tokens
@@ -203,6 +207,7 @@ def test_nothing_is_compiled_again():
     assert generate.start._cache_size() == sizes[0] + 1
 
 
+@pytest.mark.slow
 def test_sliding_compiles_once():
     model, strategy = model_of(SHORT), tfm.Sample(min_p=0.1, seed=3)
     tfm.generate(model, SHORT, [[1, 2], [3]], 7, strategy, sliding_context=True)
@@ -290,6 +295,7 @@ def test_a_beam_is_for_beam_search():
         tfm.beam_search(model_of(LEARNED), LEARNED, [[1, 2]], 4, tfm.Greedy())
 
 
+@pytest.mark.slow
 def test_dropout_of_the_configuration_is_off():
     config = dataclasses.replace(LEARNED, dropout=0.5)
     assert tfm.generate(model_of(LEARNED), config, PROMPTS, 4) == tfm.generate(model_of(LEARNED), LEARNED, PROMPTS, 4)

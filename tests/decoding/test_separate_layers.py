@@ -32,6 +32,13 @@ def test_texts_are_the_same(values):
     expected, actual = (tfm.generate(params, config, PROMPTS, 8) for params in (model, separate))
     assert actual.tokens == expected.tokens
     np.testing.assert_allclose(np.concatenate(actual.logprobs), np.concatenate(expected.logprobs), 1e-5, 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [{"scan": False}, {"scan": True}, {"scan": False, "share_layers": True}])
+def test_beams_are_the_same(values):
+    config, model = language_model(**values)
+    separate = tfm.separate_layers(model, config)
     beams = [tfm.beam_search(params, config, PROMPTS, 8, tfm.Beam(3)) for params in (model, separate)]
     assert [[text.tokens for text in group] for group in beams[0]] == [
         [text.tokens for text in group] for group in beams[1]
@@ -54,6 +61,7 @@ def test_a_scan_keeps_its_stacked_leaves():
     assert jax.tree.structure(tfm.separate_layers(model, config)) == jax.tree.structure(model)
 
 
+@pytest.mark.slow
 def test_both_sides_of_a_translation():
     config = tfm.override(CONFIG, {"scan": False})
     params = random_params(tfm.seq2seq_specs(config), 2)
