@@ -85,6 +85,7 @@ def test_parts_are_the_whole_batch(params):
     assert_near((cached_loss, cached_grads), (loss, grads), 1e-5)
 
 
+@pytest.mark.slow
 def test_both_passes_drop_the_same(params):
     """One text a row, whose two vectors differ by dropout alone."""
     parts, key = as_parts(batch_of(sides=1, rows=8), 2), jax.random.key(3)

@@ -20,7 +20,7 @@ from train.training.job import largest_batch
         ("--task=classify --data=rows.tsv", "label"),
         ("--task=classify --data=rows.tsv --task.kind=regression", "label"),
         ("--task=classify --data=rows.tsv --task.kind=multi", "label"),
-        ("--task=span --data=builtin", "label"),
+        pytest.param("--task=span --data=builtin", "label", marks=pytest.mark.slow),
         ("--task=contrast --data=rows.tsv --data.field=text,label", "pairs"),
         ("--task=translate --data=rows.tsv --data.field=text,label --batch.tokens=256", "pairs"),
     ],
@@ -60,7 +60,7 @@ def draws(*flags):
     ("flags", "extra"),
     [
         (["--model.dropout=0.1"], []),
-        (["--model.attn-dropout=0.1"], []),
+        pytest.param(["--model.attn-dropout=0.1"], [], marks=pytest.mark.slow),
         (["--tune=lora"], ["--tune.dropout=0.1"]),
     ],
 )

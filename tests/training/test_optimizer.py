@@ -131,7 +131,7 @@ def test_adamw_against_numpy(specs, fill):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("adamw", "adafactor"))) for name in OPTIMIZERS],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "adamw")) for name in OPTIMIZERS],
 )
 def test_untrained_parameters(name, specs, fill):
     """As if they were not there: no moments, no decay, no part in the norm that is clipped, and no update."""

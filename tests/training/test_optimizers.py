@@ -208,7 +208,7 @@ def kept(name, mesh=None, **fields):
     return specs, params, state, jax.eval_shape(optimizer.update, wide[0], wide[1], wide[0])
 
 
-@pytest.mark.parametrize("sizes", [(1, 8, 1), (2, 2, 2)], ids=["fsdp", "all"])
+@pytest.mark.parametrize("sizes", [pytest.param((1, 8, 1), marks=pytest.mark.slow), (2, 2, 2)], ids=["fsdp", "all"])
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_moments_are_sharded_as_parameters_and_stay_so(name, sizes):
     mesh = tfm.make_mesh(*sizes)

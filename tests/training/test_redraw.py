@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import tfm
 from train.settings.schema import Optim
@@ -27,6 +28,7 @@ def loss(params, model, batch, key):
     return {"loss": (params["kernel"].sum() + params["features"].sum()) * batch["x"].sum(), "weight": jnp.float32(1)}
 
 
+@pytest.mark.slow
 def test_features_are_drawn_anew_by_the_step():
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-2), 10, SPECS)
     mesh = tfm.make_mesh(1, devices=jax.devices()[:1])

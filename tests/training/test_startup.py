@@ -71,6 +71,7 @@ def test_sinusoids_that_hide_tokens(flags, hides):
     assert "positions" not in tables(*flags, done=3)
 
 
+@pytest.mark.slow
 def test_a_fresh_state_is_calibrated(monkeypatch, tmp_path):
     """Where a residual scheme asks for it: on the tokens of the first batch."""
     job = random_job()
