@@ -34,8 +34,8 @@ def test_a_step_of_the_script_is_one_of_the_table():
 
 
 class Item:
-    def __init__(self, path, number):
-        self.path, self.number = ROOT / path, number
+    def __init__(self, path, index):
+        self.path, self.index = ROOT / path, index
 
 
 class Config:
@@ -56,6 +56,6 @@ def test_every_twelfth_test_of_a_file_of_many(turn):
     items = [Item("tests/contracts.py", n) for n in range(30)] + [Item("tests/training/test_hops.py", 0)]
     config = Config(turn)
     slow.pytest_collection_modifyitems(config, items)
-    assert [item.number for item in items[:-1]] == list(range(turn % 12, 30, 12))
+    assert [item.index for item in items[:-1]] == list(range(turn % 12, 30, 12))
     assert items[-1].path.name == "test_hops.py"
     assert len(items) + len(config.left_out) == 31
