@@ -110,19 +110,27 @@ def fill(tokens: DocumentTokens, plan: PackingPlan, rows: np.ndarray, specials) 
     Pieces are numbered from 1 within a row, 0 is padding; positions restart at every piece.
     """
     pieces, segments, positions = pieces_of(plan, rows)
-    row = np.full(segments.size, specials.pad, np.int32)
-    row[pieces.places] = specials.cls
-    row[ranges(pieces.places + 1, pieces.sizes)] = tokens.read(pieces.starts, pieces.sizes)
-    row[pieces.places + 1 + pieces.sizes] = specials.sep
-    return {"tokens": row.reshape(segments.shape), "segments": segments, "positions": positions}
+    widths = pieces.sizes + plan.special_tokens
+    last, is_token = np.cumsum(widths) - 1, np.ones(int(widths.sum()), bool)
+    is_token[last] = is_token[last + 1 - widths] = False
+    content = np.empty(len(is_token), np.int32)
+    content[last + 1 - widths], content[last] = specials.cls, specials.sep
+    content[is_token] = tokens.read(pieces.starts, pieces.sizes)
+    row = np.full(segments.shape, specials.pad, np.int32)
+    row[pieces.is_filled] = content
+    return {"tokens": row, "segments": segments, "positions": positions}
 
 
 class RowPieces(NamedTuple):
-    """Pieces of a text, each [N]: their places in the rows (joined), their starts in the text, and their sizes."""
+    """Pieces of a text that stand one behind the other in rows.
 
-    places: np.ndarray
+    starts, sizes: their places in the text, and how many tokens they have, int [N]
+    is_filled: the places that they take, bool [B,T]
+    """
+
     starts: np.ndarray
     sizes: np.ndarray
+    is_filled: np.ndarray
 
 
 def row_mask(model: "tfm.Config", segments: "Array") -> "tfm.Mask":
@@ -137,13 +145,14 @@ def pieces_of(plan: PackingPlan, rows: np.ndarray) -> tuple[RowPieces, np.ndarra
     pieces = plan.pieces(rows)
     widths = pieces.sizes + plan.special_tokens
     ends = np.concatenate([[0], np.cumsum(widths)])
-    first_of_row = ends[np.cumsum(pieces.counts) - pieces.counts]
-    places = ends[:-1] + np.repeat(np.arange(len(rows)) * plan.length - first_of_row, pieces.counts)
-    segments, positions = np.zeros((2, len(rows), plan.length), np.int32)
-    filled = ranges(places, widths)
-    segments.ravel()[filled] = np.repeat(ranges(np.ones_like(pieces.counts), pieces.counts), widths)
-    positions.ravel()[filled] = filled - np.repeat(places, widths)
-    return RowPieces(places, pieces.starts, pieces.sizes), segments, positions
+    bounds = np.concatenate([[0], np.cumsum(pieces.counts)])
+    is_filled = np.arange(plan.length) < np.diff(ends[bounds])[:, None]
+    # Bits of a mask in place of numbers of places: M64.
+    segments, positions = np.zeros((2, *is_filled.shape), np.int32)
+    in_row = ranges(np.ones_like(pieces.counts), pieces.counts).astype(np.int32)
+    segments[is_filled] = np.repeat(in_row, widths)
+    positions[is_filled] = np.arange(ends[-1], dtype=np.int32) - np.repeat(ends[:-1].astype(np.int32), widths)
+    return RowPieces(pieces.starts, pieces.sizes, is_filled), segments, positions
 
 
 def _pieces(starts: np.ndarray, lengths: np.ndarray, max_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -130,11 +130,9 @@ class _ShardWriter:
     ids: how many there are so far
     """
 
-    def __init__(
-        self, store: Path, name: str, tokenizer: AnyTokenizer, marks: DocumentMarks, stack: contextlib.ExitStack
-    ):
+    def __init__(self, store: Path, name: str, dtype: str, marks: DocumentMarks, stack: contextlib.ExitStack):
         self._store, self._name, self._marks, self._stack = store, name, marks, stack
-        self._dtype, self.ids = np.dtype(id_type(tokenizer)).newbyteorder("<"), 0
+        self._dtype, self.ids = np.dtype(dtype).newbyteorder("<"), 0
         self._parts: dict[str, _PartWriter] = {}
 
     def write(self, ids: np.ndarray, part: str) -> None:

@@ -47,7 +47,7 @@ class PackedRows:
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.lm.task`."""
         pieces, segments, positions = packing.pieces_of(self.plan, rows)
-        fields = _tokens_and_targets(self.text, pieces, segments.shape, self.pad)
+        fields = _tokens_and_targets(self.text, pieces, self.pad)
         fields |= {"segments": segments, "positions": positions}
         is_target = _counted(self.text, pieces, segments > 0)
         return fields | _weights(is_target, self.bytes_per_target)
@@ -137,11 +137,12 @@ class WindowRows:
         filled = rows >= 0
         starts, sizes, targets, ends = self.windows.of_rows(rows[filled])
         starts = np.minimum(starts + shifts[filled], ends - sizes) if self.jitter else starts
-        places = np.flatnonzero(filled) * self.length
-        is_target = np.zeros((len(rows), self.length), bool)
-        is_target.ravel()[ranges(places + sizes - targets, targets)] = True
-        pieces = RowPieces(places, starts, sizes)
-        fields = _tokens_and_targets(self.text, pieces, is_target.shape, self.pad)
+        end, first = np.zeros((2, len(rows), 1), np.int64)
+        end[filled, 0], first[filled, 0] = sizes, sizes - targets
+        places = np.arange(self.length)
+        is_target, is_filled = (places >= first) & (places < end), places < end
+        pieces = RowPieces(starts, sizes, is_filled)
+        fields = _tokens_and_targets(self.text, pieces, self.pad)
         is_target = _counted(self.text, pieces, is_target)
         return fields | _weights(is_target, self.bytes_per_target)
 
@@ -189,21 +190,18 @@ def _counted(text: DocumentTokens, pieces: RowPieces, is_target: np.ndarray) -> 
     if text.counted is None:
         return is_target
     chosen = np.zeros_like(is_target)
-    chosen.ravel()[ranges(pieces.places, pieces.sizes)] = text.counted[ranges(pieces.starts, pieces.sizes) + 1]
+    chosen[pieces.is_filled] = text.counted[ranges(pieces.starts, pieces.sizes) + 1]
     return is_target & chosen
 
 
-def _tokens_and_targets(
-    text: DocumentTokens, pieces: RowPieces, shape: tuple[int, int], pad: int
-) -> dict[str, np.ndarray]:
+def _tokens_and_targets(text: DocumentTokens, pieces: RowPieces, pad: int) -> dict[str, np.ndarray]:
     """Tokens and targets, int32 [B,T]: at the places of pieces their tokens, and the tokens after these."""
     ids, ends = text.read(pieces.starts, pieces.sizes + 1), np.cumsum(pieces.sizes + 1)
     has_next, has_previous = np.ones((2, len(ids)), bool)
     has_next[ends - 1] = has_previous[ends - 1 - pieces.sizes] = False
-    target = ranges(pieces.places, pieces.sizes)
-    tokens, targets = np.full((2, *shape), pad, np.int32)
-    tokens.ravel()[target] = ids[has_next]
-    targets.ravel()[target] = ids[has_previous]
+    tokens, targets = np.full((2, *pieces.is_filled.shape), pad, np.int32)
+    tokens[pieces.is_filled] = ids[has_next]
+    targets[pieces.is_filled] = ids[has_previous]
     return {"tokens": tokens, "targets": targets}
 
 
