@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.devices import topology
+from train.devices.specs import has_bfloat16
 from train.devices.topology import Topology
 from train.files.strict_json import json_text
 from train.planning import advice
@@ -94,7 +95,7 @@ def plan(argv):
     run, explicit = resolve.resolve(run_argv, run_folder.resumed_values, run_folder.run_values)
     sizes = {} if "model.vocab" in explicit else {"vocab": run.task.vocab or run.tokenizer.vocab}
     scanned = explicit | {"model.scan"}  # traced and compiled once for all layers
-    run = resolve.fill_from_data(run, scanned, sizes, planned.platform)
+    run = resolve.fill_from_data(run, scanned, sizes, planned.platform, has_bfloat16(planned.stand_ins[0]))
     devices, exact = topology.devices(planned, options.simulate)
 
     planner = Planner(planned, devices, exact, options.tokens, Log())

@@ -1,9 +1,11 @@
 """The data sheets of devices."""
 
+from types import SimpleNamespace
+
 import jax
 import pytest
 
-from train.devices import specs
+from train.devices import specs, topology
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,15 @@ from train.devices import specs
 )
 def test_peak_flops(kind, tera):
     assert specs.peak_flops(kind) == (None if tera is None else tera * 1e12)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("t4:1", False), ("a100:1", True), ("v5e:1x1", True)])
+def test_who_has_bfloat16(name, expected):
+    """By the compute capability of a GPU, which a device that is there says itself."""
+    stand_in = topology.parse(name).stand_ins[0]
+    assert specs.has_bfloat16(stand_in) == expected
+    device = SimpleNamespace(device_kind="Tesla V100-SXM2-16GB", compute_capability="7.0" if not expected else "8.9")
+    assert specs.has_bfloat16(device) == expected
 
 
 def test_device_table():

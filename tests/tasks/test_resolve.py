@@ -171,16 +171,12 @@ def test_a_run_goes_on_in_the_dtypes_that_it_began_with(flag, was, wanted):
         run_of("--resume", f"--{flag}={wanted}", source=saved)
 
 
-def test_float16_is_not_for_training():
-    with pytest.raises(UserError, match="^--model.dtype=float16 loses small gradients; say --model.dtype=bfloat16$"):
-        run_of("--model.dtype=float16")
-
-
 def test_the_data_and_the_device_decide_what_no_flag_does():
     run, explicit = resolve.resolve(["--model.vocab=900"], None, None)
     filled = resolve.fill_from_data(run, explicit, {"vocab": 800, "classes": 3}, "gpu").model
     assert (filled.vocab, filled.classes, filled.dtype) == (900, 3, "bfloat16")
-    assert resolve.fill_from_data(run, explicit, {}, "cpu").model.dtype == "float32"
+    assert resolve.fill_from_data(run, explicit, {}, "gpu", has_bfloat16=False).model.dtype == "float16"
+    assert resolve.fill_from_data(run, explicit, {}, "cpu", has_bfloat16=False).model.dtype == "float32"
     with pytest.raises(UserError, match="--model.vocab=900 is less than the 901 of the data; leave the flag out"):
         resolve.fill_from_data(run, explicit, {"vocab": 901}, "cpu")
 

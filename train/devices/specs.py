@@ -53,13 +53,20 @@ DEVICE_SPECS = {
 }
 
 
+def has_bfloat16(device) -> bool:
+    """Whether a device, or a stand-in, has products of bfloat16: NVIDIA GPUs do from compute capability 8 on."""
+    described = re.search(r"compute capability (\d+\.\d+)", device.device_kind)
+    capability = described[1] if described else getattr(device, "compute_capability", None)
+    return not capability or float(capability) >= 8
+
+
 def find_spec(device_kind: str) -> DeviceSpec | None:
     """The data sheet of a `device.device_kind`; None if the table has none."""
     return next((spec for spec in DEVICE_SPECS.values() if re.search(spec.pattern, device_kind)), None)
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """The peak FLOP/s in bfloat16; None if the table has no data sheet."""
+    """The peak FLOP/s in 16 bits; None if the table has no data sheet."""
     spec = find_spec(device_kind)
     return spec.flops if spec else None
 

@@ -41,7 +41,7 @@ def estimate(job: Job, batch) -> Estimate:
     part = jax.tree.map(lambda field: field[0], dict(batch))
     with model_errors():
         kernels = counting.job_kernels(job, part)
-    peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype == "bfloat16" else None
+    peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype != "float32" else None
     peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
     return Estimate(kernels, step_memory(job, part=part), peak_seconds)
 

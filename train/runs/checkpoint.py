@@ -136,10 +136,11 @@ def by_name(tree: PyTree) -> dict[str, PyTree]:
 
 
 def training_only(state: State) -> dict[str, PyTree]:
-    """What only training needs: optimizer state and step; the trained parameters beside a moving average, and the
-    memory, where there are any."""
+    """What only training needs: optimizer state and step; the trained parameters beside a moving average, the
+    memory and the scale of the loss, where there are any."""
     fields = {"opt": state.opt, "step": state.step}
-    optional = {"params": None if state.ema is None else state.params, "memory": state.memory}
+    params = None if state.ema is None else state.params
+    optional = {"params": params, "memory": state.memory, "scale": state.scale}
     return fields | {name: value for name, value in optional.items() if value is not None}
 
 

@@ -16,12 +16,27 @@ class RunNumbers:
 
 
 @struct.dataclass
+class LossScale:
+    """The scale of a loss (`loss_scale.py`).
+
+    value: float32 [], a power of two
+    updates: int32 [], those in a row since it changed
+    overflows: int32 [], updates that were left out since the run began
+    """
+
+    value: Array
+    updates: Array
+    overflows: Array
+
+
+@struct.dataclass
 class State:
     """What a step changes: steps done, parameters and optimizer state.
 
     ema: a moving average of the parameters, or None
     memory: what layers remember of the rows of the last batch, leaves [parts, ...]; None where rows are texts of their
         own
+    scale: that of the loss, where layers compute in float16; else None
     teacher: the parameters of the teacher, which no step changes and no checkpoint has; None without one
     numbers: what makes a run of its own of a program that many runs share; likewise
     """
@@ -31,6 +46,7 @@ class State:
     opt: object
     ema: object = None
     memory: tfm.SegmentMemory | None = None
+    scale: LossScale | None = None
     teacher: PyTree = None
     numbers: RunNumbers | None = None
 

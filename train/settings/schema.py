@@ -267,8 +267,8 @@ class Run(Generic[TaskT]):
             raise ValueError(
                 "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"
             )
-        if self.model.dtype == "float16":
-            raise ValueError("model.dtype=float16 loses small gradients; say --model.dtype=bfloat16")
+        if self.model.dtype == "float16" and any(tower.norm == "power" for tower in self.model.towers):
+            raise ValueError("norm=power averages gradients, and float16 scales them; say --model.dtype=bfloat16")
         self.task.check_run(self)
         max_length, length = self.model.max_length, self.row_tokens
         if max_length is not None and length > max_length:

@@ -185,15 +185,18 @@ def split_data_flags(argv: Sequence[str]) -> tuple[dict[str, flags.Text], list[s
     return texts, rest
 
 
-def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platform: str) -> Run:
-    """The run with what the data and the device decide: sizes of the model, bfloat16 on accelerators, and on a GPU a
-    block for each layer.
+def fill_from_data(
+    run: Run, explicit: set[str], sizes: Mapping[str, int], platform: str, has_bfloat16: bool = True
+) -> Run:
+    """The run with what the data and the device decide: sizes of the model, bfloat16 on accelerators, or float16 on
+    those without it, and on a GPU a block for each layer.
 
     A size with a dot in its name is of another section. `explicit` are the names that are decided.
 
     Raises UserError where a size is too small for the data.
     """
-    values: dict[str, Any] = {"model.dtype": "float32" if platform == "cpu" else "bfloat16"}
+    half = "bfloat16" if has_bfloat16 else "float16"
+    values: dict[str, Any] = {"model.dtype": "float32" if platform == "cpu" else half}
     if platform == "gpu" and _stores_activations(run.model) and run.model.layers <= UNSCANNED:
         values["model.scan"] = False
     needed = {name if "." in name else f"model.{name}": size for name, size in sizes.items()}

@@ -15,7 +15,8 @@ import tfm
 from tfm.params import PyTree
 from train.losses.joint import JointLoss
 from train.losses.loss import scalar_sums
-from train.training import stochastic_rounding
+from train.runs.state import LossScale
+from train.training import loss_scale, stochastic_rounding
 
 # The parameters of a pass, from those that change, and the key of its dropout.
 ParamsOf = Callable[[PyTree, Array | None], PyTree]
@@ -28,9 +29,10 @@ def cached_gradient(
     changing: PyTree,
     batch: Mapping[str, Array],
     key: Array | None,
+    scale: LossScale | None = None,
 ) -> tuple[PyTree, dict[str, Array], None]:
     """Gradients of `changing`, float32, and the sums of the loss over all parts [parts, rows, ...] of a batch; rows
-    have no memory.
+    have no memory. With a scale they are those of `loss_scale.scaled`.
 
     Dropout is the same in both passes over a part.
     """
@@ -44,7 +46,7 @@ def cached_gradient(
 
     def compare(changing: PyTree, vectors: Array) -> tuple[Array, dict[str, Array]]:
         outputs = loss.compare(params_of(changing, None), vectors, batch)
-        return outputs["loss"], scalar_sums(outputs)
+        return loss_scale.scaled(outputs["loss"], outputs["weight"], scale), scalar_sums(outputs)
 
     vectors = jax.lax.map(lambda part: encode(changing, part), parts)
     (grads, vector_grads), sums = jax.grad(compare, argnums=(0, 1), has_aux=True)(changing, vectors)

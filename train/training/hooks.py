@@ -14,12 +14,13 @@ from train import DivergedError, interruption
 from train.devices import cpu, distributed
 from train.losses.teaching import training_metrics
 from train.runs import checkpoint, run_folder
-from train.runs.state import State
+from train.runs.state import LossScale, State
 from train.settings.schema import Run
 from train.training import optimizer
 from train.training.diverged import replay
 from train.training.evaluation import Evaluator
 from train.training.job import tokens_per_step
+from train.training.loss_scale import OVERFLOWS
 from train.training.metric_buffer import NotFiniteError
 from train.training.progress import Progress
 from train.training.recompilation import Guard
@@ -116,7 +117,7 @@ class Hooks:
         self.recorder.tick(step, timed=not compiled)
         if step % run.log.every == 0:
             buffer.flush()
-            self.recorder.write("train", step, self._train_metrics(step))
+            self.recorder.write("train", step, self._train_metrics(step, state.scale))
         save = step % run.checkpoint.every == 0
         if save or step % run.eval.every == 0:
             buffer.flush()
@@ -143,18 +144,27 @@ class Hooks:
             if self.store.latest != step:
                 self._save(step, state, None)
 
-    def _train_metrics(self, step: int) -> dict[str, float]:
-        """Metrics of the steps since the last log line."""
+    def _train_metrics(self, step: int, scale: LossScale | None) -> dict[str, float]:
+        """Metrics of the steps since the last log line, and the scale of the loss."""
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
         metrics = training_metrics(self.evaluator.job.task.metrics, sums)
-        schedule = optimizer.schedule(self.run.optim, self.run.steps)
-        metrics |= {"rate": float(schedule(step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
+        metrics |= self._update_metrics(step, scale, sums)
         if seconds:
             tokens = tokens_per_step(self.evaluator.job, self.evaluator.corpus)
             metrics |= {"tokens_per_s": tokens / seconds, "ms_per_step": 1000 * seconds}
         if seconds and self.peak_seconds:
             metrics["mfu"] = self.peak_seconds / seconds
+        return metrics
+
+    def _update_metrics(self, step: int, scale: LossScale | None, sums: Mapping[str, float]) -> dict[str, float]:
+        """The learning rate of that step, the mean norm of gradients, and the scale of the loss."""
+        left_out = int(distributed.to_host(scale.overflows)) if scale else 0
+        overflows = sums.get(OVERFLOWS, 0.0)
+        rate = float(optimizer.schedule(self.run.optim, self.run.steps)(max(0, step - 1 - left_out)))
+        metrics = {"rate": rate, "grad_norm": sums["grad_norm"] / max(1, sums["steps"] - overflows)}
+        if scale:
+            metrics |= {"loss_scale": float(distributed.to_host(scale.value)), OVERFLOWS: overflows}
         return metrics
 
     def _evaluate_and_save(self, step: int, state: State, save: bool):

@@ -18,7 +18,14 @@ _NOT_SHOWN = ("perplexity", "grad_norm", "ms_per_step")
 _ON_BAR = ("loss", "padding", "tokens_per_s")
 
 # How metrics are shown; others have four decimals.
-_FORMATS = {"tokens_per_s": ",.0f", "rate": ".2e", "padding": ".1%", "mfu": ".1%"}
+_FORMATS = {
+    "tokens_per_s": ",.0f",
+    "rate": ".2e",
+    "padding": ".1%",
+    "mfu": ".1%",
+    "loss_scale": ",.0f",
+    "overflows": ".0f",
+}
 
 
 class Recorder:

@@ -17,6 +17,7 @@ from train import UserError
 from train.data.corpus import Corpus
 from train.data.targets import check_targets
 from train.devices import capacity, cpu, distributed, mesh
+from train.devices.specs import has_bfloat16
 from train.files import programs
 from train.runs import adapters, claim, pretrained, run_folder, takeover
 from train.runs.state import State
@@ -28,7 +29,7 @@ from train.settings.schema import Run
 from train.tasks import resolve, table
 from train.tasks.record import HEAD_CLASSES
 from train.text import control_tokens, tokenize
-from train.training import resumption, step
+from train.training import loss_scale, resumption, step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, planned_shapes, train_step_for
 from train.training.metric_buffer import MetricBuffer
@@ -63,7 +64,7 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     mesh.use_cores(run)
     check_memory(run, explicit)
     corpus = _read_corpus(run, None, log)
-    return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus
+    return resolve.fill_from_data(run, explicit, corpus.sizes, *_platform()), corpus
 
 
 def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Corpus, Log]:
@@ -75,9 +76,14 @@ def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Corpus, 
     check_memory(run, explicit)
     log = Log(quiet=not distributed.is_main())
     corpus = _load_corpus(run, folder, log)
-    run = resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend())
+    run = resolve.fill_from_data(run, explicit, corpus.sizes, *_platform())
     check_targets(corpus, table.task_of(run).batch_spec(run), run.eval.batches or 0)
     return run, corpus, log
+
+
+def _platform() -> tuple[str, bool]:
+    """The platform of the devices, and whether they have bfloat16."""
+    return jax.default_backend(), has_bfloat16(jax.devices()[0])
 
 
 def check_memory(run: Run, explicit: Set[str]) -> None:
@@ -254,6 +260,8 @@ def announce(job: Job, corpus: Corpus, done: int, costs: Mapping[str, str], log:
         "batch": _batch(run, corpus),
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
+    if job.is_scaled:
+        rows["gradients"] = loss_scale.DESCRIPTION
     if not (done or run.init) and (advice := run.model.position.advice(run.model)):
         rows["positions"] = advice
     if kept := programs.summary():

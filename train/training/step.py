@@ -17,7 +17,7 @@ from train.losses.joint import JointLoss
 from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
 from train.losses.teaching import with_totals
 from train.runs.state import RunNumbers, State
-from train.training import stochastic_rounding
+from train.training import loss_scale, stochastic_rounding
 from train.training.gradient_cache import cached_gradient
 from train.training.optimizer import Optimizer, global_norm
 
@@ -48,33 +48,45 @@ def no_memory() -> None:
 
 
 def new_state(
-    specs, optimizer: Optimizer, seed: int, mesh, ema: float | None = None, memory: NewMemory = no_memory
+    specs,
+    optimizer: Optimizer,
+    seed: int,
+    mesh,
+    ema: float | None = None,
+    memory: NewMemory = no_memory,
+    is_scaled: bool = False,
 ) -> State:
-    """Fresh parameters, moments and memory, made where they live on the mesh; the average is in float32."""
+    """Fresh parameters, moments and memory, made where they live on the mesh; the average is in float32. `is_scaled`
+    says whether the loss has a scale."""
     key = jax.random.key(seed)
     everywhere = NamedSharding(mesh, PartitionSpec(None))  # the spelling of a step's outputs: it is compiled once
     with jax.set_mesh(mesh):
-        state = jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory))(key)
+        state = jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory, is_scaled))(key)
         numbers = jax.jit(partial(run_numbers, optimizer), out_shardings=everywhere)(key)
     return dataclasses.replace(state, numbers=numbers)
 
 
-def abstract_state(specs, optimizer: Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory) -> State:
+def abstract_state(
+    specs, optimizer: Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory, is_scaled: bool = False
+) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
 
     def fresh():
         key = jax.random.key(0)
-        state = _fresh(specs, optimizer, mesh, ema, memory, key)
+        state = _fresh(specs, optimizer, mesh, ema, memory, is_scaled, key)
         return dataclasses.replace(state, numbers=run_numbers(optimizer, key))
 
     with jax.set_mesh(mesh):
         return jax.eval_shape(fresh)
 
 
-def _fresh(specs, optimizer: Optimizer, mesh, ema: float | None, memory: NewMemory, key: Array) -> State:
+def _fresh(
+    specs, optimizer: Optimizer, mesh, ema: float | None, memory: NewMemory, is_scaled: bool, key: Array
+) -> State:
     params = tfm.init(specs, key, mesh)
     average = new_average(params) if ema else None
-    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, memory())
+    scale = loss_scale.new_scale() if is_scaled else None
+    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, memory(), scale)
 
 
 def new_average(params):
@@ -96,14 +108,21 @@ def make_train_step(
     The gradient is that of the mean over all predicted tokens of all parts, however many each part has, for the
     parameters that the optimizer trains. Running state moves by the mean of its changes in all parts. Leaves of the
     state in bfloat16 are updated in float32 and rounded at random. `compiler_options` is what that function returns.
-    Without numbers in the state, those of the seed and the optimizer are constants of the program.
+    Without numbers in the state, those of the seed and the optimizer are constants of the program. With a scale in the
+    state, gradients that are not finite change nothing but the scale.
     """
 
-    def summed_loss(changing, frozen, teacher, fields, memory, key):
+    def summed_loss(changing, frozen, state: State, fields, memory, key):
         """The sum to differentiate, all scalar sums and the memory."""
         params = _params_of(optimizer, frozen, changing, key)
-        outputs = loss(params, model, fields, key, **Extra(memory, teacher).arguments)
-        return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
+        outputs = loss(params, model, fields, key, **Extra(memory, state.teacher).arguments)
+        total = loss_scale.scaled(outputs["loss"], outputs["weight"], state.scale)
+        return total, (scalar_sums(outputs), outputs.get(MEMORY))
+
+    def part_gradient(changing, frozen, state: State, *inputs):
+        """The gradient of the sum over one part and the changes of running state, its sums and its memory."""
+        (grads, changes), (sums, memory) = jax.grad(summed_loss, has_aux=True)(changing, frozen, state, *inputs)
+        return (loss_scale.unscaled(grads, sums["weight"], state.scale), changes), (sums, memory)
 
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
@@ -114,9 +133,11 @@ def make_train_step(
         running = optimizer.running(frozen)
         if isinstance(loss, JointLoss) and _parts(batch) > 1:
             params_of = partial(_params_of, optimizer, frozen)
-            (grads, changes), sums, memory = cached_gradient(loss, model, params_of, (trained, running), batch, key)
+            changing = (trained, running)
+            (grads, changes), sums, memory = cached_gradient(loss, model, params_of, changing, batch, key, state.scale)
+            grads = loss_scale.unscaled(grads, sums["weight"], state.scale)
         else:
-            compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), frozen, state.teacher)
+            compute = partial(part_gradient, (trained, running), frozen, state)
             inputs = with_totals(loss, batch), state.memory, _part_keys(key, _parts(batch))
             (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
@@ -126,6 +147,8 @@ def make_train_step(
         wide_params, params, opt = _updated(optimizer, state, trained, grads, numbers)
         average = _average(optimizer.specs, state, optimizer.join(wide_params, frozen), ema) if ema else None
         changed = State(state.step + 1, optimizer.join(params, frozen), opt, average, memory)
+        if state.scale is not None:
+            changed, sums = loss_scale.without_overflow(state, changed, sums)
         return dataclasses.replace(changed, teacher=state.teacher, numbers=state.numbers), sums
 
     return train_step

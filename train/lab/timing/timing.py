@@ -203,10 +203,10 @@ def mean_flops(job: Job, batches: Batches, steps: int) -> float:
 def utilization(job: Job, flops: float, seconds: float) -> dict[str, float]:
     """The share of the peak that a step reaches, from its operations and seconds.
 
-    In bfloat16, with a data sheet: `mfu`, the share of its peak. Otherwise the share of a roof that is measured here.
+    In 16 bits, with a data sheet: `mfu`, the share of its peak. Otherwise the share of a roof that is measured here.
     """
     devices = job.mesh.devices.ravel()
-    peak = peak_flops(devices[0].device_kind) if job.run.model.dtype == "bfloat16" else None
+    peak = peak_flops(devices[0].device_kind) if job.run.model.dtype != "float32" else None
     if peak:
         return {"mfu": round(flops / seconds / peak / len(devices), 4)}
     roof = measured_roof(job.mesh, job.run.model.dtype)

@@ -16,9 +16,9 @@ from train.data.corpus import Corpus
 from train.devices import distributed
 from train.losses.loss import Extra, scalar_sums
 from train.runs import run_folder, saved
-from train.runs.state import State
+from train.runs.state import LossScale, State
 from train.screens.console import Log
-from train.training import optimizer, startup, stochastic_rounding
+from train.training import loss_scale, optimizer, startup
 from train.training.diverged import blackbox
 from train.training.diverged.blackbox import StepBatch
 from train.training.job import Job, batch_to_devices
@@ -65,14 +65,15 @@ def run_again(job: Job, batch: StepBatch, state: State) -> Replay:
     with jax.set_mesh(job.mesh):
         trained, frozen = split_params(job.optimizer, state, jax.random.key(job.run.seed))
         runs = [tfm.run_by_scope(loss, trained, frozen, part, key) for part, key in zip(parts, keys, strict=True)]
-        gradient = jax.grad(lambda *args: loss(*args)[0])
+        gradient = jax.grad(lambda *args: _scaled(state.scale, *loss(*args)))
         grads = [jax.jit(gradient)(trained, frozen, part, key) for part, key in zip(parts, keys, strict=True)]
         origins = [run.origin for run in runs]
         for index, (part, key) in enumerate(zip(parts, keys, strict=True)):
             if not any(origins) and tfm.names_not_finite(grads[index]):
                 origins[index] = tfm.first_not_finite(gradient, trained, frozen, part, key)
-        weight = max(sum(float(run.outputs[1]["weight"]) for run in runs), 1)
-        total = jax.tree.map(lambda *leaves: sum(stochastic_rounding.widen(leaves)) / weight, *grads)
+        weights = [run.outputs[1]["weight"] for run in runs]
+        sums = [loss_scale.unscaled(*part, state.scale) for part in zip(grads, weights, strict=True)]
+        total = jax.tree.map(lambda *leaves: sum(leaves) / max(sum(map(float, weights)), 1), *sums)
         grad_norm = float(optimizer.global_norm(total))
         broken = tfm.names_not_finite(_updated(job, state, fields).params) if not any(origins) else []
     index = next((index for index, origin in enumerate(origins) if origin), 0)
@@ -143,6 +144,10 @@ def _loss(job: Job) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
         return sums["loss"], sums
 
     return loss
+
+
+def _scaled(scale: LossScale | None, loss: jax.Array, sums: Mapping[str, jax.Array]) -> jax.Array:
+    return loss_scale.scaled(loss, sums["weight"], scale)
 
 
 def _parts(job: Job, batch: dict[str, jax.Array], state: State) -> list[tuple[dict[str, jax.Array], Extra]]:
