@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -103,8 +104,10 @@ def test_a_power_of_two_rounds_nothing():
         assert float(loss_scale.unscaled([np.float32(factor * 3)], weight, scale)[0]) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
+MARKS = {task: pytest.mark.slow if task in ("classify", "lm") else pytest.mark.exhaustive for task in TASKS}
+
+
+@pytest.mark.parametrize("task", [pytest.param(task, marks=mark) for task, mark in MARKS.items()])
 def test_a_step_of_every_task(task):
     flags = [f"--task={task}", "--model.dropout=0", "--batch.size=8", "--batch.multiple=8"]
     norms = {}
@@ -129,7 +132,7 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(text):
     assert f"gradients   {loss_scale.DESCRIPTION}" in err
     run(*HALF, "--out=half", "--stop-at=3")
     run("--resume", "--out=half")
-    lines = [read_lines(f"{folder}/metrics.jsonl") for folder in ("whole", "half")]
+    lines = [read_lines(Path(folder, "metrics.jsonl")) for folder in ("whole", "half")]
     values = [[(row["loss"], row.get("loss_scale"), row.get("overflows")) for row in rows] for rows in lines]
     assert values[0] == values[1]
     assert {row["loss_scale"] for row in lines[0] if row["split"] == "train"} == {loss_scale.FIRST}

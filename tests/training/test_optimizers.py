@@ -1,5 +1,6 @@
 """Adafactor, Lion and Muon: each against numpy, on any mesh, and what they keep; moments and parameters in bfloat16."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -17,8 +18,8 @@ from train.devices.mesh import bytes_per_device
 from train.runs import checkpoint, saved
 from train.settings.schema import Optim
 from train.tasks.mlm.task import MLM
+from train.training import eight_bits, optimizers, step, stochastic_rounding
 from train.training import optimizer as optim
-from train.training import optimizers, step, stochastic_rounding
 
 MODEL = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, length=16, pad_vocab_to=64, dropout=0.0)
 SPECS = tfm.masked_lm_specs(MODEL)
@@ -256,7 +257,37 @@ def test_bfloat16_takes_half(name):
     )
 
 
+@pytest.mark.parametrize("name", ["adamw", "lion", "muon"])
+def test_eight_bits_take_a_quarter(name):
+    """And the largest magnitude of every row; vectors stay as they are."""
+    _, _, state, _ = kept(name)
+    narrow_state = kept(name, moment_dtype="int8")[2]
+    matrices = [leaf for leaf in jax.tree.leaves(state) if leaf.ndim > 1]
+    codes = [leaf for leaf in jax.tree.leaves(narrow_state) if leaf.dtype == jnp.int8]
+    assert sorted(leaf.shape for leaf in codes) == sorted(leaf.shape for leaf in matrices)
+    rest = bytes_per_device(jax.tree.leaves(state)) - bytes_per_device(matrices)
+    rows = sum(4 * leaf.size // leaf.shape[-1] for leaf in matrices)
+    assert bytes_per_device(jax.tree.leaves(narrow_state)) == rest + rows + sum(leaf.size for leaf in matrices)
+
+
 # Rounding at random
+
+
+def test_eight_bits_are_right_on_average():
+    """Within 19 % each; nothing becomes 0, and 0 stays."""
+    x = np.float32([1, -0.7, 0.9999, 3e-5, -1e-7, 1e-30, 0, 0.25]) * np.float32([[1], [1e-5], [300]])
+    rows = jnp.tile(x, (4000, 1, 1))
+    encoded = jax.jit(eight_bits.encode)(rows, stochastic_rounding.chance(rows, jnp.uint32([3, 4])))
+    assert (encoded.codes.dtype, encoded.largest.shape) == (jnp.int8, (4000, 3, 1))
+    decoded = np.float64(jax.jit(eight_bits.decode)(encoded))
+    ratios = np.delete(decoded / np.where(x == 0, 1, x), (5, 6), -1)  # the sixth lies below the smallest magnitude
+    assert (ratios > 2**-0.2501).all()
+    assert (ratios < 2**0.2501).all()
+    np.testing.assert_allclose(ratios.mean(0), 1, atol=0.005)
+    assert (decoded[..., 6] == 0).all()
+    np.testing.assert_allclose(decoded[0, :, 5], 2.0**-31.5 * x[:, 0], rtol=1e-5)
+    again = eight_bits.encode(jnp.float32(decoded), jnp.zeros(decoded.shape))
+    assert (np.abs(np.int32(again.codes) - encoded.codes) <= 1).all()
 
 
 def test_rounding_at_random_is_right_on_average():
@@ -358,3 +389,18 @@ def test_bfloat16_learns_nearly_the_same():
     np.testing.assert_allclose(rough.losses(12), exact, rtol=0.05)
     assert before == jax.tree.map(lambda leaf: leaf.dtype, rough.state)
     assert rough.step._cache_size() == 1
+
+
+@pytest.mark.slow
+def test_eight_bits_learn_nearly_the_same_on_eight_devices_too(tmp_path):
+    exact = Trainer(one_device(), "adamw", MODEL).losses(12)
+    sharded, single = (Trainer(mesh, "adamw", MODEL, "int8") for mesh in (tfm.make_mesh(2, 2, 2), one_device()))
+    losses = sharded.losses(12)
+    np.testing.assert_allclose(losses, exact, rtol=0.02)
+    np.testing.assert_allclose(losses, single.losses(12), rtol=1e-3)
+    with contextlib.closing(checkpoint.Checkpoints(tmp_path)) as store:
+        store.save(12, sharded.state, {}, None)
+        losses = sharded.losses(3)
+    sharded.state, _, _ = saved.SavedCheckpoints(tmp_path).restore(sharded.state, print)
+    assert sharded.losses(3) == losses
+    assert sharded.step._cache_size() == 1

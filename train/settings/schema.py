@@ -60,7 +60,7 @@ class Optim:
     warmup: steps of linear warm-up, or their share of all steps where less than 1
     schedule: linear | cosine | noam (inverse square root) | constant | wsd (warm-up, stable, decay): after the warm-up
     cooldown: steps at the end in which wsd decays, or their share of all steps where less than 1
-    moment_dtype: float32 | bfloat16: what moments are stored in
+    moment_dtype: float32 | bfloat16 | int8: what moments are stored in
     decay: weight decay of matrices
     clip: largest global norm of the gradient; none: no limit
     beta1: decay of the first moment
@@ -75,7 +75,7 @@ class Optim:
     warmup: float = 0.1
     schedule: Literal["linear", "cosine", "noam", "constant", "wsd"] = "linear"
     cooldown: float = 0.2
-    moment_dtype: Literal["float32", "bfloat16"] = "float32"
+    moment_dtype: Literal["float32", "bfloat16", "int8"] = "float32"
     decay: float = 0.01
     clip: float | None = 1.0
     beta1: float = 0.9

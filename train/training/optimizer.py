@@ -13,6 +13,7 @@ from tfm.axes import platform
 from tfm.params import PyTree
 from tfm.sharding import spec_of
 from train.settings.schema import Optim
+from train.training import eight_bits
 from train.training.optimizers import OPTIMIZERS
 from train.training.stochastic_rounding import widen
 
@@ -90,7 +91,8 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
     """The optimizer that the options name, after clipping of the global norm; decay as the specs say.
 
     Parameters whose `Spec.trained` is False have no state and count in no norm. `scale` changes updates at last, such
-    as by layer. The state starts in `options.moment_dtype`; the training step keeps it so.
+    as by layer. The state starts in `options.moment_dtype`, vectors in float32 where that has eight bits; the training
+    step keeps it so.
     """
     is_trained = tfm.trained_mask(specs)
 
@@ -111,7 +113,11 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
         return schedule(options, steps)(jnp.arange(count)).astype(jnp.float32)
 
     def to_moment_dtype(leaf):
-        return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        if not leaf.ndim or not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return leaf
+        if options.moment_dtype == "int8":
+            return eight_bits.encode(leaf, jnp.zeros_like(leaf)) if leaf.ndim > 1 else leaf
+        return leaf.astype(options.moment_dtype)
 
     return Optimizer(init, update, specs, own_rates)
 
