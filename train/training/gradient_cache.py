@@ -32,7 +32,7 @@ def cached_gradient(
     scale: LossScale | None = None,
 ) -> tuple[PyTree, dict[str, Array], None]:
     """Gradients of `changing`, float32, and the sums of the loss over all parts [parts, rows, ...] of a batch; rows
-    have no memory. With a scale they are those of `loss_scale.scaled`.
+    have no memory. With a scale gradients are those of `loss_scale.scaled`.
 
     Dropout is the same in both passes over a part.
     """

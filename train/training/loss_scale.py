@@ -35,9 +35,8 @@ def scaled(loss: Array, weight: Array, scale: LossScale | None) -> Array:
 
 
 def unscaled(grads: PyTree, weight: Array, scale: LossScale | None) -> PyTree:
-    """The gradients of the sum of losses, float32, from those of `scaled`."""
-    grads = widen(grads)
-    return grads if scale is None else jax.tree.map(lambda grad: grad / _factor(weight, scale), grads)
+    """The gradients of the sum of losses, float32 where there is a scale, from those of `scaled`."""
+    return grads if scale is None else jax.tree.map(lambda grad: grad / _factor(weight, scale), widen(grads))
 
 
 def _factor(weight: Array, scale: LossScale) -> Array:

@@ -16,9 +16,9 @@ from tfm.params import PyTree
 from train.losses.joint import JointLoss
 from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
 from train.losses.teaching import with_totals
-from train.runs.state import RunNumbers, State
+from train.runs.state import LossScale, RunNumbers, State
 from train.training import loss_scale, stochastic_rounding
-from train.training.gradient_cache import cached_gradient
+from train.training.gradient_cache import ParamsOf, cached_gradient
 from train.training.optimizer import Optimizer, global_norm
 
 # The memory of the rows of a batch whose texts begin, leaves [parts, ...]; or None.
@@ -112,34 +112,22 @@ def make_train_step(
     state, gradients that are not finite change nothing but the scale.
     """
 
-    def summed_loss(changing, frozen, state: State, fields, memory, key):
-        """The sum to differentiate, all scalar sums and the memory."""
-        params = _params_of(optimizer, frozen, changing, key)
-        outputs = loss(params, model, fields, key, **Extra(memory, state.teacher).arguments)
-        total = loss_scale.scaled(outputs["loss"], outputs["weight"], state.scale)
-        return total, (scalar_sums(outputs), outputs.get(MEMORY))
-
-    def part_gradient(changing, frozen, state: State, *inputs):
-        """The gradient of the sum over one part and the changes of running state, its sums and its memory."""
-        (grads, changes), (sums, memory) = jax.grad(summed_loss, has_aux=True)(changing, frozen, state, *inputs)
-        return (loss_scale.unscaled(grads, sums["weight"], state.scale), changes), (sums, memory)
-
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
         numbers = state.numbers or run_numbers(optimizer, jax.random.key(seed))
         run_key = jax.random.wrap_key_data(numbers.key)
         key = jax.random.fold_in(run_key, state.step) if dropout else None
         trained, frozen = split_params(optimizer, state, run_key)
-        running = optimizer.running(frozen)
+        running, params_of = optimizer.running(frozen), partial(_params_of, optimizer, frozen)
         if isinstance(loss, JointLoss) and _parts(batch) > 1:
-            params_of = partial(_params_of, optimizer, frozen)
-            changing = (trained, running)
+            changing = trained, running
             (grads, changes), sums, memory = cached_gradient(loss, model, params_of, changing, batch, key, state.scale)
             grads = loss_scale.unscaled(grads, sums["weight"], state.scale)
         else:
-            compute = partial(part_gradient, (trained, running), frozen, state)
+            total = partial(_summed_loss, loss, model, params_of, state)
+            compute = partial(jax.grad(total, has_aux=True), (trained, running))
             inputs = with_totals(loss, batch), state.memory, _part_keys(key, _parts(batch))
-            (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
+            (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs, state.scale)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
@@ -152,6 +140,14 @@ def make_train_step(
         return dataclasses.replace(changed, teacher=state.teacher, numbers=state.numbers), sums
 
     return train_step
+
+
+def _summed_loss(loss: Loss, model: tfm.Config, params_of: ParamsOf, state: State, changing, *part):
+    """The sum over a part (fields, memory, key) to differentiate by what changes, all scalar sums and the memory."""
+    fields, memory, key = part
+    outputs = loss(params_of(changing, key), model, fields, key, **Extra(memory, state.teacher).arguments)
+    total = loss_scale.scaled(outputs["loss"], outputs["weight"], state.scale)
+    return total, (scalar_sums(outputs), outputs.get(MEMORY))
 
 
 def split_params(optimizer: Optimizer, state: State, run_key: Array) -> tuple[PyTree, PyTree]:
@@ -191,23 +187,28 @@ def _part_keys(key: Array | None, parts: int) -> Array | None:
     return key[None] if parts == 1 else jax.random.split(key, parts)
 
 
-def _accumulate(compute, first, inputs):
-    """Gradients, sums, and the memory of every part, from those of the first part; gradients of several parts are
-    float32 and, like sums, added up.
+def _accumulate(compute, first, inputs, scale: LossScale | None):
+    """Gradients and changes, sums, and the memory of every part, from those of the first part; gradients of several
+    parts are float32 and, like sums, added up.
 
     One part is computed at a time.
     """
-    grads, (sums, memory) = first
+
+    def read(part):
+        (grads, changes), (sums, memory) = part
+        return ((loss_scale.unscaled(grads, sums["weight"], scale), changes), sums), memory
+
+    total, memory = read(first)
     if _parts(inputs) == 1:
-        return grads, sums, _stacked(memory)
+        return *total, _stacked(memory)
 
     def add(total, part):
-        grads, (sums, memory) = compute(*part)
-        return jax.tree.map(jnp.add, total, (stochastic_rounding.widen(grads), sums)), memory
+        change, memory = read(compute(*part))
+        return jax.tree.map(jnp.add, total, stochastic_rounding.widen(change)), memory
 
     rest = jax.tree.map(lambda field: field[1:], inputs)
-    (grads, sums), memories = jax.lax.scan(add, (stochastic_rounding.widen(grads), sums), rest)
-    return grads, sums, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), _stacked(memory), memories)
+    total, memories = jax.lax.scan(add, stochastic_rounding.widen(total), rest)
+    return *total, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), _stacked(memory), memories)
 
 
 def _stacked(memory: tfm.SegmentMemory | None) -> tfm.SegmentMemory | None:

@@ -18,7 +18,7 @@ from train.losses.loss import Extra, scalar_sums
 from train.runs import run_folder, saved
 from train.runs.state import LossScale, State
 from train.screens.console import Log
-from train.training import loss_scale, optimizer, startup
+from train.training import loss_scale, optimizer, startup, stochastic_rounding
 from train.training.diverged import blackbox
 from train.training.diverged.blackbox import StepBatch
 from train.training.job import Job, batch_to_devices
@@ -72,8 +72,9 @@ def run_again(job: Job, batch: StepBatch, state: State) -> Replay:
             if not any(origins) and tfm.names_not_finite(grads[index]):
                 origins[index] = tfm.first_not_finite(gradient, trained, frozen, part, key)
         weights = [run.outputs[1]["weight"] for run in runs]
-        sums = [loss_scale.unscaled(*part, state.scale) for part in zip(grads, weights, strict=True)]
-        total = jax.tree.map(lambda *leaves: sum(leaves) / max(sum(map(float, weights)), 1), *sums)
+        grads = [loss_scale.unscaled(*part, state.scale) for part in zip(grads, weights, strict=True)]
+        weight = max(sum(map(float, weights)), 1)
+        total = jax.tree.map(lambda *leaves: sum(stochastic_rounding.widen(leaves)) / weight, *grads)
         grad_norm = float(optimizer.global_norm(total))
         broken = tfm.names_not_finite(_updated(job, state, fields).params) if not any(origins) else []
     index = next((index for index, origin in enumerate(origins) if origin), 0)
