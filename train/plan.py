@@ -32,6 +32,7 @@ from train.settings.schema import Run
 from train.tasks import resolve
 
 if TYPE_CHECKING:
+    import numpy as np
     from jax import Device
 
     from train.training.job import Job
@@ -40,7 +41,8 @@ USAGE = """usage: python -m train.plan --topology=KIND:SHAPE [--tokens=N] [--pre
                             [--section.field=value ...]
 
 Compiles the training step of a run for devices of another machine, and says what it needs of them. Takes the flags of
-train.main (see its --help) and reads no data: the vocabulary is --model.vocab, or what --tokenizer.vocab asks for.
+train.main (see its --help). It reads data only of tasks whose texts share rows, for their lengths; otherwise the
+vocabulary is --model.vocab, or what --tokenizer.vocab asks for.
 KIND:SHAPE is v5p:4x4x8 (v4, v5e, v6e) or h100:8 (t4, l4, a100, h200). TPUs are planned exactly where libtpu is
 installed (pip install -e ".[tpu-plan]"), all others with simulated CPU devices. Prints a table, and one JSON object on
 stdout. Flags of its own, and their defaults:"""
@@ -72,8 +74,7 @@ _MAX_COMPILATIONS = 3
 _CERTAINTY = {
     **dict.fromkeys(("parameters", "optimizer", "segments"), ("exact", "exact")),
     "padding": ("exact, of arrays to whole tiles", ""),
-    "gradients": ("estimated", "estimated"),
-    "activations": ("estimated", "estimated"),
+    **dict.fromkeys(("gradients", "activations"), ("estimated", "estimated")),
     "temporaries": ("the rest", "estimated"),
     "all": ("exact", "estimated"),
 }
@@ -98,7 +99,11 @@ def plan(argv):
     run = resolve.fill_from_data(run, scanned, sizes, planned.platform, has_bfloat16(planned.stand_ins[0]))
     devices, exact = topology.devices(planned, options.simulate)
 
-    planner = Planner(planned, devices, exact, options.tokens, Log())
+    from train.planning import estimate
+
+    log = Log()
+    run, text_sizes = estimate.text_sizes(run, scanned, planned.platform, log)
+    planner = Planner(planned, devices, exact, options.tokens, log, text_sizes)
     report = planner.examine(run)
     planner.show(run, report)
     if not report["fits"] and options.search:
@@ -113,6 +118,7 @@ class Planner:
     devices: those for which programs are compiled in place of its own
     exact: whether programs compiled for them are the real ones
     tokens: for how many tokens to tell the days; None means those of the run's steps
+    text_sizes: tokens of the texts that lie in rows, by segmentation
     """
 
     topology: Topology
@@ -120,16 +126,19 @@ class Planner:
     exact: bool
     tokens: int | None
     log: Log
+    text_sizes: "Sequence[np.ndarray]" = ()
 
     def job(self, run: Run) -> "Job":
         """The run on the devices of the topology. Raises UserError if it does not divide over them."""
+        from train.data import row_plan
         from train.devices.mesh import mesh_for
         from train.runs.tuning import specs_of
         from train.tasks import table
         from train.training.job import Job
 
-        task = table.task_of(run)
-        return Job(run, task, mesh_for(run, specs_of(task, run), self.devices if self.exact else self.stand_ins))
+        task, devices, machine = table.task_of(run), self.devices if self.exact else self.stand_ins, self.topology
+        layout = row_plan.plan(run, self.text_sizes, machine.size, machine.platform) if self.text_sizes else None
+        return Job(run, task, mesh_for(run, specs_of(task, run), devices), layout)
 
     @functools.cached_property
     def stand_ins(self):
@@ -149,6 +158,7 @@ class Planner:
             report: Report = {
                 "mesh": dict(job.mesh.shape),
                 "tokens_a_step": batch_tokens(job),
+                **({"texts": str(job.layout)} if job.layout else {}),
                 "attention": counting.job_kernels(job),
                 "flops": counting.model_flops(job),
                 "flops_made": counting.hardware_flops(job),
@@ -196,7 +206,7 @@ class Planner:
             + ("compiled by libtpu" if self.exact else "simulated on CPU"),
             "mesh": " x ".join(f"{name} {size}" for name, size in report["mesh"].items()),
             "model": f"{run.model.dtype}, {vocabulary}remat {run.model.remat}",
-            "batch": f"{report['tokens_a_step']:,} tokens{parts}",
+            "batch": (report.get("texts") or f"{report['tokens_a_step']:,} tokens") + parts,
             "attention": "; ".join(report["attention"]) or "none",
             **self._memory_rows(report, exact=self.exact and not refused),
         }

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from train.data import balance, feed
+from train.data import balance, feed, row_plan
 from train.data.text_rows import Layout, Shape, TextFields, by_text, separated
+from train.tasks import resolve
 
 SIZE, SHAPE = 8, Shape(2, 5, 80)
 
@@ -71,3 +72,65 @@ def test_texts_that_do_not_fit_have_wider_rows():
     fields = {"tokens": np.ones((2, 3), np.int32), "valid": np.ones((2, 3), np.int32)}
     batch = layout.pack(fields, TextFields(by_token=("tokens", "valid")), np.arange(2), np.array([3, 3]), 0)
     assert batch["tokens"].shape == (1, 6)
+
+
+def run_of(*argv):
+    """A run that classifies."""
+    run, _ = resolve.resolve(["--task=classify", "--preset=bert-tiny", "--batch.length=64", *argv], None, None)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("flags", "devices", "dealt", "reason"),
+    [
+        ([], 2, "even", ""),
+        (["--batch.size=8"], 8, "even", "a step has one for each of 8 devices"),
+        (["--batch.size=16", "--batch.accumulate=2"], 8, "even", "a part of a step has one for each of 8 devices"),
+        (["--data.pack=false"], 2, "shuffled", "--data.pack=false"),
+        (["--model.mixer=linformer"], 2, "alike", "linformer cannot keep texts of a row apart"),
+        (
+            ["--model.position=rotary", "--model.position.scaling=dynamic"],
+            2,
+            "alike",
+            "position.scaling=dynamic depends on the length of a row",
+        ),
+        (
+            ["--model.mixer=fnet", "--model.mixer.reads-padding=true"],
+            2,
+            "shuffled",
+            "fnet cannot keep texts of a row apart, and reads padding",
+        ),
+    ],
+)
+def test_how_texts_lie_and_why(flags, devices, dealt, reason):
+    lengths = np.minimum(64, np.random.default_rng(0).geometric(0.08, 400) + 2)
+    layout = row_plan.plan(run_of("--batch.size=16", *flags), [lengths], devices, "cpu")
+    assert (layout.dealt, layout.reason, layout.packs) == (dealt, reason, not reason)
+    assert layout.padding < {"even": 1, "alike": 0.35, "shuffled": 1}[dealt]
+    assert layout.packs == (layout.padding < 0.05)
+    if dealt == "alike":
+        assert 4 <= len(layout.lengths) <= 6
+        order = feed.dealt_texts([lengths], 0, layout)
+        sizes = np.concatenate([lengths[order(n)[1]] for n in range(25)]).reshape(25, 16)
+        assert np.ptp(sizes, axis=1).mean() < np.ptp(lengths) / 4
+        np.testing.assert_array_equal(np.bincount(np.concatenate([order(n)[1] for n in range(25)])), 1)
+
+
+def test_devices_do_not_decide_which_texts_a_batch_has():
+    lengths = np.random.default_rng(0).integers(3, 60, 100)
+    layouts = [row_plan.plan(run_of("--batch.size=8"), [lengths], devices, "cpu") for devices in (1, 2, 8)]
+    assert [layout.packs for layout in layouts] == [True, True, False]
+    batches = [feed.dealt_texts([lengths], 0, layout)(7)[1] for layout in layouts]
+    assert len({tuple(sorted(texts[texts >= 0])) for texts in batches}) == 1
+
+
+def test_a_batch_of_similar_texts_has_the_shortest_row_that_holds_them():
+    layout = Layout(2, Shape(2, 1, 8), 8, 5.0, "alike", (3, 5))
+    names = TextFields(by_token=("tokens", "valid"))
+    fields = {"tokens": np.ones((2, 8), np.int32), "valid": np.ones((2, 8), np.int32)}
+    shapes = [
+        layout.pack(fields, names, np.arange(2), np.array(sizes), 0)["tokens"].shape
+        for sizes in ([3, 1], [4, 1], [0, 6])
+    ]
+    assert shapes == [(2, 3), (2, 5), (2, 8)]
+    assert layout.row_lengths == "3, 5 or 8"

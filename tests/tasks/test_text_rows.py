@@ -10,7 +10,9 @@ from small import text_batch
 
 import tfm
 from train.data import text_rows
+from train.data.text_rows import Layout, Shape
 from train.data.tokens import TokenizedTexts
+from train.tasks import resolve
 from train.tasks.choice.rows import Choices, ChoiceTokens
 from train.tasks.choice.task import CHOICE
 from train.tasks.classify.rows import Examples
@@ -121,3 +123,18 @@ def test_shared_rows_are_rows_for_each(name, fields, fill, tokenizer):
         np.testing.assert_allclose(leaf, wanted, atol=1e-5 * max(1, np.abs(wanted).max()))
     for key in said.keys() - {"padding"}:
         np.testing.assert_allclose(said[key], expected_said[key], rtol=1e-5, atol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "texts"), [("classify", 1), ("tag", 1), ("span", 1), ("choice", 3)])
+def test_a_plan_has_the_shapes_of_batches(name, texts, tokenizer):
+    """What train.plan compiles for, in shared rows and in rows of their own."""
+    task, rows_of, _, _ = TASKS[name]
+    rows = rows_of(tokenizer)
+    run, _ = resolve.resolve([f"--task={name}", "--preset=bert-tiny", "--batch.length=16"], None, None)
+    if name == "choice":
+        run = dataclasses.replace(run, task=dataclasses.replace(run.task, choices=3))
+    for shape in (Shape(*SHAPE)._replace(length=34 * texts), Shape(len(NUMBERS) * texts, 1, rows.length)):
+        batch = text_batch(rows, NUMBERS, shape)
+        layout = Layout(len(NUMBERS), shape, 16, 1.0)
+        shapes = {field: layout.shape_of(spec) for field, spec in task.batch_spec(run).items()}
+        assert shapes == {field: array.shape for field, array in batch.items()}

@@ -27,6 +27,14 @@ def deal(lengths: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray
     return members[rng.permutation(count)]
 
 
+def deal_alike(lengths: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """lengths [N] of texts -> the members of N // `size` batches, int [batches,size], in random order: those of a batch
+    are of similar lengths. N must be a multiple of `size`."""
+    blurred = lengths * rng.uniform(1 - _BLUR, 1 + _BLUR, len(lengths))
+    members = np.argsort(blurred, kind="stable").reshape(-1, size)
+    return members[rng.permutation(len(members))]
+
+
 def share(lengths: np.ndarray, rows: int, slots: int) -> np.ndarray:
     """lengths [E,N] of the texts of E batches -> the text in each of `slots` places of each row, int [E,rows,slots];
     -1 where there is none. All rows of a batch have nearly as many tokens.

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from train import UserError
-from train.data import feed, mixture, permutation, text_rows
+from train.data import feed, mixture, permutation, row_plan, text_rows
 from train.data.ahead import Ahead
 from train.data.buckets import Buckets
 from train.settings.schema import Run
@@ -91,8 +91,8 @@ class Corpus(Generic[AnyRows]):
         buckets = [rows.buckets for rows in self.train if rows.buckets]
         if buckets:
             return feed.shuffled_batches(buckets, self.run.seed)
-        if self.layout and self.layout.packs:
-            return feed.dealt_texts(_lengths(self.train), self.run.seed, self.layout)
+        if self.layout and self.layout.dealt != "shuffled":
+            return feed.dealt_texts(text_rows.lengths_of(self.train), self.run.seed, self.layout)
         if self._phases:
             sizes: Mapping[str, int] = self._facts["sources"]  # type: ignore[assignment]
             return feed.mixed_rows(sizes, self._phases, self.run.seed, self.run.batch.size, self.run.data.shuffle)
@@ -126,8 +126,13 @@ class Corpus(Generic[AnyRows]):
         if examples:
             return [rows.batch(batch_rows, self._rng(0, 0)) for rows, batch_rows in examples]
         layout, (segmentations, rows) = self.layout, self.rows(0)
-        layouts = [layout] if layout is None or not layout.packs else [layout, layout.widened]
-        return [self._fields(self.train, segmentations, rows, self._rng(0, 0), layout) for layout in layouts]
+        if layout is None:
+            return [self._fields(self.train, segmentations, rows, self._rng(0, 0), None)]
+        sizes = np.stack([part.sizes for part in self.train])[segmentations, rows]  # type: ignore[attr-defined]
+        return [
+            self._fields(self.train, segmentations, kept, self._rng(0, 0), of_length)
+            for of_length, kept in layout.examples(rows, sizes)
+        ]
 
     def valid_batches(
         self, max_batches: int = 0, local_rows: LocalRows | None = None
@@ -152,9 +157,9 @@ class Corpus(Generic[AnyRows]):
             return None, (order(n)[1] for n in range(batches))
         rows = np.arange(batches * size)
         rows = np.where(rows < count, rows, -1)
-        if not (layout and layout.packs):
+        if not layout or layout.dealt == "shuffled":
             return layout, iter(rows.reshape(-1, size))
-        lengths = np.where(rows < 0, 0, _lengths([self.valid])[0][rows])
+        lengths = np.where(rows < 0, 0, text_rows.lengths_of([self.valid])[0][rows])
         places = layout.deal(lengths, np.random.default_rng(0))
         is_empty = places < 0
         return layout.fitted(np.where(is_empty, 0, lengths[places])), iter(np.where(is_empty, -1, rows[places]))
@@ -190,7 +195,7 @@ class Corpus(Generic[AnyRows]):
             part, is_of = rows_of_task[index], segmentations == index
             parts = part.batch(kept[is_of], rng)
             if layout is not None:
-                parts["sizes"] = _sizes(part, rows[is_of])
+                parts["sizes"] = text_rows.sizes_of(part.sizes, rows[is_of])
             for name, field in parts.items():
                 shape, dtype = (len(rows), *field.shape[1:]), field.dtype
                 fields.setdefault(name, np.empty(shape, dtype))[is_of] = field
@@ -203,7 +208,7 @@ class Corpus(Generic[AnyRows]):
         """How texts lie in the rows of a batch; None for other rows than those of single texts."""
         if not hasattr(rows_of_task[0], "text_fields"):
             return None
-        return text_rows.plan(self.run, [rows.sizes for rows in rows_of_task], self.run.packs_rows)  # type: ignore[attr-defined]
+        return row_plan.plan(self.run, [rows.sizes for rows in rows_of_task])  # type: ignore[attr-defined]
 
     @property
     def padding(self) -> float:
@@ -226,7 +231,7 @@ class Corpus(Generic[AnyRows]):
             "train_tokens": self._train_tokens,
             "eval_tokens": self.valid.tokens,
             "padding": round(self.padding, 4),
-            "order": permutation.NAME,
+            "order": permutation.NAME + (f", {self.layout.dealt}" if self.layout else ""),
             **self._facts,
         }
 
@@ -254,9 +259,9 @@ class Corpus(Generic[AnyRows]):
             lines["rows"] = f"{len(rows):,} texts share rows of {self.layout.shape.length}, {padding}"
         else:
             count = sum(map(len, self.train)) if self._phases else len(rows)
-            lines["rows"] = f"{count:,} of {length}, {padding}"
+            lines["rows"] = f"{count:,} of {self.layout.row_lengths if self.layout else length}, {padding}"
             if self.layout:
-                lines["rows"] += f"; each text has a row: {text_rows.why_alone(self.run)}"
+                lines["rows"] += f"; each text has a row: {self.layout.reason}"
         if facts.get("cut"):
             lines["rows"] += f"; {facts['cut']:.1%} of the texts are longer and lose their end"
         if facts.get("empty") or facts.get("long"):
@@ -268,18 +273,6 @@ class Corpus(Generic[AnyRows]):
 
     def _rng(self, stream: int, n: int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.run.seed, stream, n])))
-
-
-def _lengths(rows_of_task: Sequence[Any]) -> list[np.ndarray]:
-    """The tokens of every example, once for each segmentation."""
-    return [rows.sizes.reshape(len(rows.sizes), -1).sum(1) for rows in rows_of_task]
-
-
-def _sizes(part: Any, rows: np.ndarray) -> np.ndarray:
-    """The tokens of these examples, or of each of their texts; 0 of row -1."""
-    sizes = part.sizes[rows]
-    sizes[rows < 0] = 0
-    return sizes
 
 
 def _only_local(rows: np.ndarray, local_rows: LocalRows | None) -> np.ndarray:

@@ -10,7 +10,8 @@ from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
 from train.data.mixture import Phase
 from train.data.permutation import permute, permute_blocks
-from train.data.text_rows import Layout, window_of
+from train.data.row_plan import window_of
+from train.data.text_rows import Layout
 
 # Rows of a block that are read together, and the fewest blocks of a window: one for each row of a batch is enough.
 _BLOCK, _WINDOW = 256, 512

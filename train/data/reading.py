@@ -13,7 +13,8 @@ import numpy as np
 
 import tfm
 from train.data.packing import best_fit
-from train.data.text_rows import Layout, Shape, TextFields, by_text, cannot_share
+from train.data.row_plan import can_share, cannot_share, reads_padding
+from train.data.text_rows import Layout, Shape, TextFields, by_text, sizes_of
 from train.screens.console import Log
 from train.text.special import SpecialTokens
 
@@ -70,8 +71,8 @@ def blocks(count: int, batch: int) -> Iterator[range]:
 
 def say_fallback(model: tfm.Config, log: Log) -> None:
     """Says in the log why texts do not share rows, where they do not."""
-    if not model.reads_packed:
-        rows = "full length, for padding is read" if _reads_padding(model) else "about its length"
+    if not can_share(model):
+        rows = "full length, for padding is read" if reads_padding(model) else "about its length"
         log.info(f"each text has a row of {rows}: {cannot_share(model)}")
 
 
@@ -96,8 +97,7 @@ def read_texts(
         is_empty = seats < 0
         layout = Layout(len(seats), shape, texts.length, 0.0)
         fields = texts.batch(np.where(is_empty, -1, numbers[seats]))
-        sizes_of_seats = np.where(np.expand_dims(is_empty, tuple(range(1, sizes.ndim))), 0, sizes[seats])
-        packed = layout.pack(fields, texts.text_fields, seats, sizes_of_seats, texts.specials.pad)
+        packed = layout.pack(fields, texts.text_fields, seats, sizes_of(sizes, seats), texts.specials.pad)
         said = {name: np.asarray(values) for name, values in function(packed).items()}
         places = seats[~is_empty]
         for name, values in by_text(packed, said, texts.text_fields, texts.length).items():
@@ -114,7 +114,7 @@ def _batches(sizes: np.ndarray, model: tfm.Config, longest: int, batch: int) -> 
     The longest rows come first, so that what does not fit into memory fails at once.
     """
     by_example = sizes.reshape(len(sizes), -1)
-    texts, shares = by_example.shape[1], model.reads_packed
+    texts, shares = by_example.shape[1], can_share(model)
     row_of, row_lengths = _shared_rows(by_example) if shares else _own_rows(by_example, model, longest)
     members = np.argsort(row_of, kind="stable")
     ends = np.cumsum(np.bincount(row_of, minlength=len(row_lengths)))
@@ -149,7 +149,7 @@ def _own_rows(sizes: np.ndarray, model: tfm.Config, longest: int) -> tuple[np.nd
     """sizes [N,n] of examples -> a row for each, and its length: 8, 12, 16, 24, ... or, where padding is read, the
     longest."""
     sizes = sizes.max(1)
-    if _reads_padding(model):
+    if reads_padding(model):
         return np.arange(len(sizes)), np.full(len(sizes), longest)
     return np.arange(len(sizes)), np.minimum([_round_up(size) for size in sizes.tolist()], longest)
 
@@ -158,8 +158,3 @@ def _round_up(length: int) -> int:
     """8, 12, 16, 24, 32, 48, ...: the next power of two, or three quarters of it."""
     power = max(_SHORTEST_ALONE, 1 << math.ceil(math.log2(max(length, 1))))
     return power * 3 // 4 if power > _SHORTEST_ALONE and length <= power * 3 // 4 else power
-
-
-def _reads_padding(model: tfm.Config) -> bool:
-    """Whether a result depends on the padding of its row, so that all rows need the length of those of training."""
-    return any(getattr(kind.mixer, "reads_padding", False) for kind in model.kinds)

@@ -13,26 +13,14 @@ be of several texts, which are neighbours in a row; where texts cannot share row
 """
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-import jax
 import numpy as np
 
 from train.data import balance
 from train.data.fields import Field
 from train.data.tokens import ranges
-from train.settings.schema import Config, Run
-
-# Batches that are dealt at once; those that decide the length of rows, and draws of them at most.
-_WINDOW, _LOOKED_AT, _DRAWS = 512, 512, 16
-
-# The search for the number of rows of a batch: how many numbers it tries, on batches of how many texts in all.
-_TRIED, _TRIED_ON = 32, 16_384
-
-# The padding that longer rows may save, and the most that they may cost.
-_PADDING, _DEARER = 0.05, 1.2
 
 
 def fields(texts: int = 1) -> dict[str, Field]:
@@ -64,27 +52,45 @@ class Shape(NamedTuple):
         return self.rows * self.length * (6 * width + self.length)
 
 
+# How texts come to batches: at random; so that all have as many tokens; or so that those of one are of similar lengths.
+Dealt = Literal["shuffled", "even", "alike"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """How batches of `size` examples lie in rows.
 
     longest: the most tokens that an example may have
     tokens: those of a batch on average
+    dealt: how examples come to batches
+    shorter: lengths that rows have where those of a batch need no more, ascending
+    mean_length: that of rows on average; none: the shape's
+    reason: why each text has a row
     """
 
     size: int
     shape: Shape
     longest: int
     tokens: float
+    dealt: Dealt = "even"
+    shorter: tuple[int, ...] = ()
+    mean_length: float | None = None
+    reason: str = ""
 
     def __str__(self):
-        rows, _, length = self.shape
-        return f"{self.size} texts of {self.tokens:,.0f} tokens on average, in {rows} rows of {length}"
+        rows = f"{self.shape.rows} rows of {self.row_lengths}"
+        return f"{self.size} texts of {self.tokens:,.0f} tokens on average, in {rows}"
+
+    @property
+    def row_lengths(self) -> str:
+        """The lengths of rows as the start-up table says them."""
+        shorter = ", ".join(map(str, self.shorter))
+        return f"{shorter} or {self.shape.length}" if shorter else str(self.shape.length)
 
     @property
     def padding(self) -> float:
         """Share of places that hold no token."""
-        return 1 - self.tokens / (self.shape.rows * self.shape.length)
+        return 1 - self.tokens / (self.shape.rows * (self.mean_length or self.shape.length))
 
     @property
     def packs(self) -> bool:
@@ -92,22 +98,47 @@ class Layout:
         return self.shape.slots > 1
 
     @property
-    def widened(self) -> "Layout":
-        """The layout of a batch whose texts do not fit: there is room for any."""
-        return dataclasses.replace(self, shape=self.shape._replace(length=self.shape.slots * self.longest))
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths that rows may have, ascending. The last one has room for any texts."""
+        if self.packs:
+            return self.shape.length, max(self.shape.length, self.shape.slots * self.longest)
+        return *self.shorter, self.shape.length
+
+    def shape_of(self, field: Field) -> tuple[int, ...]:
+        """The shape of a field in a batch."""
+        rows, slots, length = self.shape
+        examples = rows * slots if self.packs else self.size
+        return field._replace(rows=1).shape(rows if "T" in field.axes else examples, length)
+
+    def of_length(self, length: int) -> "Layout":
+        """The layout whose rows have one of these lengths."""
+        return dataclasses.replace(self, shape=self.shape._replace(length=length), shorter=())
+
+    def examples(self, rows: np.ndarray, sizes: np.ndarray) -> Iterator[tuple["Layout", np.ndarray]]:
+        """For each length of rows the layout that has it, and the examples, -1 for one that does not fit.
+
+        rows, sizes: the numbers of the examples of a batch, and the tokens of their texts, [places] or [places,n]
+        """
+        needed = sizes.reshape(len(rows), -1).max(1)
+        for length in self.lengths:
+            yield self.of_length(length), rows if self.packs else np.where(needed <= length, rows, -1)
 
     def deal(self, lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """lengths [N] of the examples of whole batches -> the example in every place of each, int [E,rows*slots], or
-        -1; batches of equal work (`train.data.balance`), in random order."""
+        """lengths [N] of the examples of complete batches -> the example in every place of each, int [E,places], or
+        -1, in random order."""
+        if self.dealt == "alike":
+            return balance.deal_alike(lengths, self.size, rng)
         members = balance.deal(lengths, self.size, rng)
+        if not self.packs:
+            return members
         seats = balance.share(lengths[members], self.shape.rows, self.shape.slots).reshape(len(members), -1)
         return np.where(seats < 0, -1, np.take_along_axis(members, seats, axis=1))
 
     def fitted(self, lengths: np.ndarray) -> "Layout":
-        """The layout whose rows are as long as before, or as long as the examples of these lengths [E,rows*slots] in
+        """The layout whose shared rows are as long as before, or as long as the examples of these lengths [E,places] in
         their places need."""
         longest = int(lengths.reshape(-1, self.shape.slots).sum(1).max(initial=1))
-        return dataclasses.replace(self, shape=self.shape._replace(length=max(self.shape.length, longest)))
+        return self.of_length(max(self.shape.length, longest)) if self.packs else self
 
     def pack(
         self, fields: Mapping[str, np.ndarray], names: TextFields, rows: np.ndarray, sizes: np.ndarray, pad: int
@@ -121,8 +152,8 @@ class Layout:
         pad: the token that is padding
         """
         sizes, single = sizes.reshape(self.shape.rows, -1), fields[names.by_token[0]].shape[-1]
-        fits = sizes.sum(1).max(initial=0) <= self.shape.length
-        shape = self.shape if fits else self.widened.shape
+        fullest = sizes.sum(1).max(initial=0)
+        shape = self.shape._replace(length=next(length for length in self.lengths if fullest <= length))
         firsts = (np.cumsum(sizes, axis=1) - sizes).ravel()
         row = np.arange(sizes.size) // sizes.shape[1]
         places = ranges(row * shape.length + firsts, sizes.ravel())
@@ -144,6 +175,18 @@ class Layout:
         layout = {"segments": segments, "positions": positions}
         in_rows = {name: field.reshape(shape.rows, shape.length) for name, field in layout.items()}
         return batch | in_rows | {"rows": rows.astype(np.int32)}
+
+
+def lengths_of(rows_of_task: Sequence[Any]) -> list[np.ndarray]:
+    """The tokens of every example, once for each segmentation."""
+    return [rows.sizes.reshape(len(rows.sizes), -1).sum(1) for rows in rows_of_task]
+
+
+def sizes_of(sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The tokens of these examples, or of each of their texts; 0 of row -1."""
+    chosen = sizes[rows]
+    chosen[rows < 0] = 0
+    return chosen
 
 
 def by_text(
@@ -187,96 +230,3 @@ def _single_texts(batch: Mapping[str, np.ndarray], values: np.ndarray, longest: 
     singles = np.zeros((len(numbers), longest, *values.shape[2:]), values.dtype)
     singles[text, batch["positions"][text // count, places]] = values[row_of[text], places]
     return singles
-
-
-def texts_a_step(run: Run, sizes: Sequence[np.ndarray], texts: int = 1) -> int:
-    """The examples of a batch: --batch.size, or as many as fill --batch.tokens places but for a little padding.
-
-    sizes: the tokens of each example of so many `texts`
-    """
-    batch = run.batch
-    if batch.tokens is None:
-        return batch.size
-    mean = np.mean([lengths.mean() for lengths in sizes]) / (1 - _PADDING) if run.packs_rows else texts * batch.length
-    return batch.unit * max(1, int(batch.tokens / mean) // batch.unit)
-
-
-def why_alone(run: Run) -> str:
-    """Why each text of a run has a row."""
-    if run.model.reads_packed:
-        return "--data.pack=false" if run.data.pack is False else "shared rows would be dearer"
-    return cannot_share(run.model)
-
-
-def cannot_share(model: Config) -> str:
-    """Why texts cannot share rows of a model."""
-    parts = [model.input, *(options for kind in model.kinds for options in kind)]
-    names = dict.fromkeys(options.name for options in parts if not options.reads_packed)
-    return f"{' and '.join(names)} cannot keep texts of a row apart"
-
-
-def row_unit(run: Run, size: int) -> int:
-    """What must divide the rows of a batch of `size` texts: its parts, and the devices that share rows."""
-    devices = jax.device_count() // math.prod(max(1, cut) for cut in (run.mesh.tensor, run.mesh.context))
-    return run.batch.accumulate * math.gcd(size // run.batch.accumulate, max(1, devices))
-
-
-def plan(run: Run, sizes: Sequence[np.ndarray], pack: bool) -> Layout:
-    """The layout of the batches of a run.
-
-    sizes: the tokens of each text, [N], or [N,n] of examples of n texts, once for each segmentation
-    pack: texts share rows
-    """
-    texts = sizes[0].size // max(1, len(sizes[0]))
-    sizes = [part.reshape(len(part), -1).sum(1) for part in sizes]
-    size, length = texts_a_step(run, sizes, texts), run.batch.length
-    unit, width = row_unit(run, size), run.model.width
-    multiple = 2 if jax.default_backend() == "cpu" else 8
-    mean = float(np.mean([lengths.mean() for lengths in sizes]))
-    alone = Layout(size, Shape(size * texts, 1, length), texts * length, mean * size)
-    if not pack or len(sizes[0]) < size:
-        return alone
-    lengths = _example_batches(sizes, size)
-
-    def shared(rows: int, lengths: np.ndarray) -> Layout:
-        """The layout of so many rows, in which batches of these lengths [E,size] fit."""
-        slots = 1 + -(-size // rows)
-        fullest = 1 + int(balance.tokens_of_rows(lengths, balance.share(lengths, rows, slots)).max())
-        return dataclasses.replace(alone, shape=Shape(rows, slots, -(-fullest // multiple) * multiple))
-
-    longest, total = int(lengths.max()), int(lengths.sum(1).max())
-
-    def bound(rows: int) -> int:
-        """What so many rows cost at least: they hold the longest text, and the batch of most tokens."""
-        return Shape(rows, 1, max(longest, -(-total // rows))).cost(width)
-
-    layouts, few = [alone], lengths[: max(1, _TRIED_ON // size)]
-    for rows in sorted(range(unit, size, unit * max(1, size // (unit * _TRIED))), key=bound):
-        chosen = _choose(layouts, width)
-        if bound(rows) > chosen.shape.cost(width) * (1 if chosen.padding <= _PADDING else _DEARER):
-            break
-        layouts.append(shared(rows, few))
-    chosen = _choose(layouts, width)
-    return shared(chosen.shape.rows, lengths) if chosen.packs else alone
-
-
-def _example_batches(sizes: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """The lengths of texts in some batches of a run, int [E,size]; sizes [N] are those of all, once for each
-    segmentation."""
-    rng = np.random.default_rng(0)
-    window = window_of(len(sizes[0]), size) * size
-    draws = (sizes[draw % len(sizes)] for draw in range(max(len(sizes), min(_DRAWS, _LOOKED_AT * size // window))))
-    parts = [rng.permutation(lengths)[:window] for lengths in draws]
-    return np.concatenate([part[balance.deal(part, size, rng)] for part in parts])
-
-
-def _choose(layouts: Sequence[Layout], width: int) -> Layout:
-    """The cheapest layout, or one with little padding that is hardly dearer."""
-    best = min(layout.shape.cost(width) for layout in layouts)
-    fuller = [item for item in layouts if item.padding <= _PADDING and item.shape.cost(width) <= _DEARER * best]
-    return min(fuller or layouts, key=lambda layout: layout.shape.cost(width))
-
-
-def window_of(texts: int, size: int) -> int:
-    """The batches that are dealt at once: those of an epoch, if they are not too many."""
-    return max(1, min(_WINDOW, texts // size))

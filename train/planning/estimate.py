@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 import tfm
 from train import UserError
@@ -13,7 +14,10 @@ from train.devices.specs import memory_bytes, peak_flops
 from train.planning import advice, counting
 from train.planning.memory import step_memory
 from train.runs.tuning import specs_of
-from train.screens.console import human_bytes
+from train.screens.console import Log, human_bytes
+from train.settings.schema import Run
+from train.tasks import resolve, table
+from train.training import startup
 from train.training.job import Job
 
 
@@ -31,6 +35,20 @@ class Estimate(NamedTuple):
             "attention": "; ".join(self.kernels),
             "memory": f"about {size} a device ({advice.breakdown(self.memory)})",
         }
+
+
+def text_sizes(run: Run, explicit: set[str], platform: str, log: Log) -> tuple[Run, list[np.ndarray]]:
+    """The tokens of the texts of a task whose texts lie in rows, once for each segmentation, and the run with what its
+    data decide. Of another task, and where its data are not here, there are none."""
+    if "rows" not in table.task_of(run).batch_spec(run):
+        return run, []
+    try:
+        corpus = startup.read_corpus(run, None, log)
+    except UserError as error:
+        log.info(f"{error}; so each text counts as --batch.length={run.batch.length} tokens")
+        return run, []
+    sizes = [rows.sizes for rows in corpus.train]
+    return resolve.fill_from_data(run, explicit | {"model.dtype"}, corpus.sizes, platform), sizes
 
 
 def estimate(job: Job, batch) -> Estimate:

@@ -10,6 +10,7 @@ class Report(TypedDict, total=False):
 
     mesh: sizes of its axes
     tokens_a_step: positions of a batch
+    texts: how the texts of a batch lie in rows, where they do
     attention: the kernels and the reasons for them
     flops, flops_made: operations of the model, and with what is recomputed
     estimated: bytes of a device, without the compiler
@@ -25,6 +26,7 @@ class Report(TypedDict, total=False):
 
     mesh: dict[str, int]
     tokens_a_step: int
+    texts: str
     attention: list[str]
     flops: int
     flops_made: int

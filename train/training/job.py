@@ -15,6 +15,7 @@ import tfm
 from train import UserError
 from train.data import feed
 from train.data.fields import BatchSpec
+from train.data.text_rows import Layout
 from train.devices.mesh import bytes_per_device
 from train.losses.loss import NO_EXTRA, Extra, Loss, Sums
 from train.losses.teaching import DistilledLoss, OutputLoss
@@ -32,11 +33,15 @@ Fields = dict[str, jax.ShapeDtypeStruct]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run of a task on a mesh, whose devices may be absent."""
+    """A run of a task on a mesh, whose devices may be absent.
+
+    layout: how texts lie in rows; none: rows have --batch.length places
+    """
 
     run: Run
     task: Task
     mesh: Mesh
+    layout: Layout | None = None
 
     @cached_property
     def specs(self):
@@ -153,9 +158,11 @@ def largest_batch(job: Job) -> Fields:
     """Shapes and shardings of the fields [parts, rows, ...] of the largest batch."""
     batch = job.run.batch
     rows = batch.unit * max(1, (batch.tokens or 0) // batch.length // batch.unit)
+    shapes = {name: field.shape(rows, batch.length) for name, field in job.batch_spec.items()}
+    if job.layout:
+        shapes = {name: job.layout.shape_of(field) for name, field in job.batch_spec.items()}
     return {
-        name: feed.layout(field, field.shape(rows, batch.length), job.mesh, batch.accumulate)
-        for name, field in job.batch_spec.items()
+        name: feed.layout(field, shapes[name], job.mesh, batch.accumulate) for name, field in job.batch_spec.items()
     }
 
 

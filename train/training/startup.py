@@ -63,7 +63,7 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     )
     mesh.use_cores(run)
     check_memory(run, explicit)
-    corpus = _read_corpus(run, None, log)
+    corpus = read_corpus(run, None, log)
     return resolve.fill_from_data(run, explicit, corpus.sizes, *_platform()), corpus
 
 
@@ -100,7 +100,7 @@ def check_memory(run: Run, explicit: Set[str]) -> None:
 
 def _load_corpus(run: Run, folder: Path, log: Log) -> Corpus:
     """The corpus of the task. Raises UserError if it has changed, or differs between processes."""
-    corpus = _read_corpus(run, folder if run.resume else None, log)
+    corpus = read_corpus(run, folder if run.resume else None, log)
     if run.resume:
         run_folder.RunFolder(folder).check_data(corpus.facts())
     if jax.process_count() > 1:
@@ -112,8 +112,9 @@ def _load_corpus(run: Run, folder: Path, log: Log) -> Corpus:
     return corpus
 
 
-def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Corpus:
-    """The corpus of the task, with the processor of the run that `--resume`, `--init` or `--teacher` names."""
+def read_corpus(run: Run, resumed: Path | None, log: Log) -> Corpus:
+    """The corpus of the task, with the processor of the run that `--resume`, `--init` or `--teacher` names. Raises
+    UserError for bad data."""
     task, saved = table.task_of(run), None
     teacher = TeacherModel(run, task) if run.teacher.folder else None
     if resumed is not None:
@@ -167,7 +168,7 @@ def _check_space(job: Job, folder: Path) -> str:
 
 def guarded_step(job: Job, corpus: Corpus) -> Guard:
     """The training step, which no batch of the corpus compiles twice."""
-    shapes = planned_shapes(job, corpus)
+    shapes, job = planned_shapes(job, corpus), dataclasses.replace(job, layout=corpus.layout)
     return Guard(train_step_for(job, len(shapes)), shapes)
 
 
