@@ -16,7 +16,6 @@ import pytest
 from small import call, read_lines, write_text
 
 import tfm
-from train import UserError
 from train.data import feed
 from train.devices import distributed
 from train.lab.replay import main as replay
@@ -202,46 +201,6 @@ def test_who_waits_says_so(capsys):
     thread.join()
     distributed._join(thread, 9, "waiting for b", every=9)
     assert capsys.readouterr().err == ""
-
-
-JAX = {"JAX_COORDINATOR_ADDRESS": "host:1", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3"}
-
-
-@pytest.mark.parametrize(
-    ("options", "environ", "expected"),
-    [
-        ({}, {}, None),
-        ({"coordinator": "host:1", "processes": 2, "process": 1}, {}, ("host:1", 2, 1)),
-        ({}, JAX, ("host:1", 4, 3)),
-        ({"process": 0}, JAX, ("host:1", 4, 0)),
-        ({}, {"SLURM_STEP_NUM_TASKS": "8"}, (None, 8, None)),
-        ({}, {"SLURM_STEP_NUM_TASKS": "1"}, None),
-        ({}, {"OMPI_COMM_WORLD_SIZE": "2"}, (None, 2, None)),
-        ({}, {"TPU_WORKER_HOSTNAMES": "a,b,c,d"}, (None, 4, None)),
-        ({}, {"TPU_WORKER_HOSTNAMES": "localhost"}, None),
-        ({"coordinator": "host:1"}, {"SLURM_STEP_NUM_TASKS": "8"}, ("host:1", 8, None)),
-        ({"coordinator": "auto"}, {}, (None, None, None)),
-    ],
-)
-def test_where_processes_meet(options, environ, expected):
-    assert distributed.find_cluster(Distributed(**options), environ) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"coordinator": "host", "processes": 2, "process": 0}, "coordinator=host must be host:port"),
-        ({"processes": 2, "process": 0}, "coordinator= must be host:port"),
-        (
-            {"coordinator": "host:1", "processes": 2},
-            "process=none must be the number of this process, from 0 to less than",
-        ),
-        ({"coordinator": "host:1", "processes": 2, "process": 2}, "process=2 must be"),
-    ],
-)
-def test_half_of_a_meeting(options, message):
-    with pytest.raises(UserError, match=message):
-        distributed.find_cluster(Distributed(**options), {})
 
 
 def test_one_process_is_alone(tmp_path):

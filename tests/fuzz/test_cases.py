@@ -15,7 +15,7 @@ from train import evaluate, predict
 from train.data.sources import text
 from train.data.tokens import in_memory
 from train.devices import capacity
-from train.devices.distributed import find_cluster
+from train.devices.cluster import find_cluster
 from train.files.lines import line_writer
 from train.generation import options as generation
 from train.runs import run_folder

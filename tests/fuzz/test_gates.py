@@ -24,7 +24,7 @@ from train import evaluate, exit_code, export, plan, predict
 from train.data import documents
 from train.data.labels import Labels, label_checker
 from train.data.sources import files, sources
-from train.devices.distributed import find_cluster
+from train.devices.cluster import find_cluster
 from train.generation import options as generation
 from train.lab import embed, harness
 from train.lab.glue.command import GlueOptions
@@ -262,7 +262,9 @@ NUMBERS = st.sampled_from(
 ) | st.text(max_size=5)
 VARIABLES = st.dictionaries(
     st.sampled_from(
-        "JAX_NUM_PROCESSES JAX_PROCESS_ID JAX_COORDINATOR_ADDRESS SLURM_STEP_NUM_TASKS OMPI_COMM_WORLD_SIZE".split()
+        "JAX_NUM_PROCESSES JAX_PROCESS_ID JAX_COORDINATOR_ADDRESS SLURM_STEP_NUM_TASKS SLURM_PROCID "
+        "SLURM_STEP_NODELIST SLURM_STEP_TASKS_PER_NODE OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK "
+        "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK".split()
     ),
     NUMBERS,
 )

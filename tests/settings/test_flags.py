@@ -159,6 +159,7 @@ def test_values(argv, values):
         (["--fast-mod"], "unknown flag --fast-mod; did you mean fast-mode?"),
         (["--siz=3"], "unknown flag --siz; did you mean size?"),
         (["--zzz=1"], "unknown flag --zzz; --help lists all flags"),
+        (["--out=gs://a/b"], "--out=gs://a/b is a URL, and this writes files; name a path, and copy it then"),
         # unions and lists
         (["--shape=sqare"], "--shape=sqare is unknown; did you mean square?"),
         (["--shape=none"], "--shape=none is unknown; known are round, square"),

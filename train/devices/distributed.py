@@ -14,13 +14,12 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING
 
-from tfm.options.choices import Range
 from train import UserError
-from train.settings.gate import environment_number
+from train.devices.cluster import find_cluster
 from train.settings.schema import Distributed
 
 if TYPE_CHECKING:
@@ -28,23 +27,6 @@ if TYPE_CHECKING:
     from jax import Array
 
     from tfm.params import PyTree
-
-# Launchers from which JAX can find the cluster: variables that hold their number of processes, or the names of hosts.
-_COUNTS, _HOSTS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"), "TPU_WORKER_HOSTNAMES"
-
-
-_COUNT = Annotated[int, Range(0, 1 << 20)]
-
-
-class Cluster(NamedTuple):
-    """The address of the coordinator, the number of processes, and the index of this one; JAX finds out what is None.
-
-    The first arguments of `jax.distributed.initialize`.
-    """
-
-    coordinator: str | None
-    processes: int | None
-    process: int | None
 
 
 def initialize(options: Distributed) -> int:
@@ -61,12 +43,10 @@ def initialize(options: Distributed) -> int:
     errors: list[Exception] = []
 
     def connect():
-        # JAX's detection of SLURM would show a process only one GPU, so it is off where the cluster is known.
-        detection = None if None in cluster else "deactivate"
+        detection = "deactivate" if cluster.coordinator else None
+        waiting = options.timeout + 30
         try:
-            jax.distributed.initialize(
-                *cluster, cluster_detection_method=detection, initialization_timeout=options.timeout + 30
-            )
+            jax.distributed.initialize(*cluster, cluster_detection_method=detection, initialization_timeout=waiting)
         except Exception as error:
             errors.append(error)
 
@@ -95,38 +75,6 @@ def _join(thread: threading.Thread, timeout: float, waiting: str, every: float =
         waited += pause
         if thread.is_alive() and waited < timeout:
             print(f"{waiting}: {waited:.0f} s of {timeout:.0f}", file=sys.stderr)
-
-
-def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | None:
-    """The cluster that flags, JAX's own variables or the launcher name; None for a single process.
-
-    Raises UserError if only a part of it is set.
-    """
-    counts = [environment_number(environ, name, _COUNT) or 1 for name in _COUNTS]
-    launched = max(*counts, len(environ.get(_HOSTS, "").split(",")))
-    coordinator = options.coordinator or environ.get("JAX_COORDINATOR_ADDRESS", "")
-    processes = _option_or_variable(options.processes, "JAX_NUM_PROCESSES", environ)
-    process = _option_or_variable(options.process, "JAX_PROCESS_ID", environ)
-    if coordinator == "auto" or (not coordinator and launched > 1):
-        return Cluster(None, launched if launched > 1 else None, None)
-    if not coordinator and not processes:
-        return None
-    host, colon, port = coordinator.rpartition(":")
-    if not (host and colon and port.isdigit()):
-        raise UserError(f"--distributed.coordinator={coordinator} must be host:port of process 0, or auto")
-    if launched > 1 and not processes:
-        return Cluster(coordinator, launched, None)
-    if processes is None or process is None or not 0 <= process < processes:
-        raise UserError(
-            f"--distributed.process={'none' if process is None else process} must be the number of this process, "
-            f"from 0 to less than --distributed.processes={'none' if processes is None else processes}"
-        )
-    return Cluster(coordinator, processes, process)
-
-
-def _option_or_variable(option: int | None, name: str, environ: Mapping[str, str]) -> int | None:
-    """A number that a flag or an environment variable sets; None if neither does."""
-    return environment_number(environ, name, _COUNT) if option is None else option
 
 
 def is_main() -> bool:

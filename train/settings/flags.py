@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
+# Flags that name what is written, in all commands.
+WRITTEN = ("out", "to", "plot")
+
 
 class Text(NamedTuple):
     """A flag as it stands on the command line; `text` is None for a bare `--flag`."""
@@ -31,7 +34,8 @@ class Text(NamedTuple):
 
 
 def parse(argv: Sequence[str], aliases: Mapping[str, str] | None = None) -> dict[str, Text]:
-    """`--a.b=1 --c d --e` -> texts by dotted name. Raises UserError for a word that is no flag."""
+    """`--a.b=1 --c d --e` -> texts by dotted name. Raises UserError for a word that is no flag, and for a URL where
+    something is written."""
     texts, words = {}, list(argv)
     while words:
         word = words.pop(0)
@@ -40,6 +44,8 @@ def parse(argv: Sequence[str], aliases: Mapping[str, str] | None = None) -> dict
         flag, equals, text = word[2:].partition("=")
         has_next = bool(words) and not words[0].startswith("--")
         value = text if equals else words.pop(0) if has_next else None
+        if flag in WRITTEN and "://" in (value or ""):
+            raise UserError(f"--{flag}={value} is a URL, and this writes files; name a path, and copy it then")
         texts[(aliases or {}).get(flag, flag.replace("-", "_"))] = Text(flag, value)
     return texts
 

@@ -137,8 +137,8 @@ class Cpu:
 class Distributed:
     """Several processes, each started with the same flags but its index.
 
-    SLURM, Open MPI and TPU hosts say all of this themselves, or the variables JAX_COORDINATOR_ADDRESS,
-    JAX_NUM_PROCESSES and JAX_PROCESS_ID do.
+    SLURM, torchrun, XPK, Open MPI 4 and TPU hosts say all of this themselves, or the variables
+    JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do.
 
     coordinator: host:port of process 0 | auto: as JAX finds it
     processes: how many there are; none: as the environment says
