@@ -39,6 +39,7 @@ def assert_same(actual, expected):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["packed", *(pytest.param(name, marks=pytest.mark.slow) for name in MASKS)])
 def test_it_is_attention(name):
     """Lengths are no multiple of a block; two heads of queries share those of keys."""

@@ -73,6 +73,7 @@ def test_params_there_and_back(name, architecture, tmp_path):
     assert_close(nested.nest(jax.jit(nested.take)(flax.core.freeze(params))), params)
 
 
+@pytest.mark.slow
 def test_params_are_checked(tmp_path):
     model = opened(tmp_path, "bert", "BertForSequenceClassification")
     with pytest.raises(ValueError, match=r"params lack (bert|classifier)\..*; give the whole tree"):

@@ -398,6 +398,7 @@ def test_numbers():
     assert phrases.cardinal(42)[0] == "forty-two"
 
 
+@pytest.mark.slow
 def test_sizes_and_splits():
     assert [len(split) for split in corpus()] == [30_000, 500, 500, 500]
     for side in (0, 1):

@@ -37,7 +37,7 @@ class NumberedTexts:
     ("options", "shapes"),
     [
         ({}, {(2, 64)}),
-        ({"mixer": "linformer"}, {(2, 8), (1, 16), (1, 48), (1, 64)}),
+        pytest.param({"mixer": "linformer"}, {(2, 8), (1, 16), (1, 48), (1, 64)}, marks=pytest.mark.slow),
         pytest.param({"mixer": "fnet", "mixer.reads_padding": True}, {(2, 64), (1, 64)}, marks=pytest.mark.slow),
     ],
 )

@@ -110,6 +110,7 @@ def test_logits_are_those_of_the_states():
     assert not np.allclose(logits[:, 1:], logits[:, :-1], atol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_token_at_a_time_from_the_first_on():
     model = model_of(ROTARY)
     states, cache = read(ROTARY, model, rows_apart(TOKENS, 1, 1, 1, 1, 4), jnp.zeros(2, jnp.int32), slots=8)

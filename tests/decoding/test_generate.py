@@ -89,6 +89,7 @@ def test_rows_do_not_disturb_each_other():
         np.testing.assert_allclose(together.logprobs[row], values, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_text():
     def texts(*seeds):
         return tfm.generate(

@@ -30,7 +30,7 @@ PLAIN = {kind: name for name, (kind, _, _) in reversed(MODELS.items())}.values()
 
 # Families near to another one: plain tests write and read their tensors, slow tests compare their results.
 NEAR_ANOTHER = ("xlm_roberta", "camembert", "mbart", "m2m_100", "mistral", "qwen2", "mt5", "umt5", "pegasus", "marian")
-NEAR_ANOTHER += ("deit", "swinv2", "led", "longt5", "reformer", "beit")
+NEAR_ANOTHER += ("deit", "swinv2", "led", "longt5", "reformer", "beit", "swin")
 
 
 def some(cases):
@@ -173,6 +173,7 @@ def test_a_model_of_ours_finds_its_family(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_layers_of_several_kinds_are_written_in_their_order(tmp_path):
     """However a model divides its layers into prefix, period and tail, a folder numbers them."""
     config = dataclasses.replace(GPT, layers=5, prefix=(tfm.Layer(),), period=(tfm.Layer(), tfm.Layer(), tfm.Layer()))
@@ -294,6 +295,7 @@ def test_a_field_that_a_family_computes_is_not_lost(tmp_path):
         to_hf(config, params, tmp_path / "out", like={"model_type": "llama"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["vit-micro", pytest.param("swin-mini", marks=pytest.mark.slow)])
 def test_presets_of_pictures_are_written_and_read(preset, tmp_path):
     """Sizes that a preset leaves open, such as heads of later stages, are those that config.json names."""

@@ -99,6 +99,7 @@ def test_suppressed_tokens(tmp_path):
     assert {*range(10)} - allowed(tmp_path, [9, 9], [7], **file).keys() == {1}
 
 
+@pytest.mark.slow
 def test_ngrams_of_the_text_and_of_the_source(tmp_path):
     assert {*range(10)} - allowed(tmp_path, [3, 4, 8], [3], no_repeat_ngram_size=2).keys() == {4}
     file = {"encoder_no_repeat_ngram_size": 2}

@@ -183,7 +183,11 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
         (["--run=x", "--data=x", "--against=torch-compile"], "--against=torch-compile reads no files"),
         (["--preset=gpt2", "--layers=3"], "unknown flag --layers; did you mean"),
         (["--preset=gtp2"], "--preset=gtp2 is unknown"),
-        (["--kernel=splash", "--batch=8"], "--kernel=splash cannot do this: splash needs a TPU"),
+        pytest.param(
+            ["--kernel=splash", "--batch=8"],
+            "--kernel=splash cannot do this: splash needs a TPU",
+            marks=pytest.mark.slow,
+        ),
         (["--model=gtp"], "--model=gtp must be bert, gpt, seq2seq, t5, vit or swin"),
         (["--model=vit", "--length=128"], "--length=128 is for texts; model=vit has --size and --patch"),
         (["--model=vit", "--generate=16"], "--generate=16 is for texts; model=vit has --size and --patch"),

@@ -109,6 +109,7 @@ def test_what_is_equal_is_no_negative(strict, ids):
         np.testing.assert_allclose(losses.reshape(-1)[row], total, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_wrong_text_that_is_a_right_one_elsewhere():
     """A wrong text of the own row counts unless it is equal to the right one; that of an equal query does, too."""
     queries, candidates = vectors(1, 2, 8), vectors(1, 2, 2, 8, seed=1)

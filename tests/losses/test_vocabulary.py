@@ -141,6 +141,7 @@ def test_a_gpu_changes_nothing_in_float32(monkeypatch, tokens):
     assert_close(learned(in_parts, SMOOTHING, X, TABLE, BIAS, WEIGHTS), expected)
 
 
+@pytest.mark.slow
 def test_a_gpu_stores_halves_of_short_factors(monkeypatch):
     """They round logits by 2^-11, also those of the largest state, and the table less than bfloat16 does; evaluation
     rounds nothing more."""

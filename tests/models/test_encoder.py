@@ -154,6 +154,7 @@ def in_loops(layer, x, read, base, sees_all):
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_layers_that_see_all_and_layers_that_see_what_is_near(scan):
     """ModernBERT (Warner et al. 2024): every second layer sees all and rotates slowly."""

@@ -142,6 +142,7 @@ def frozen_specs():
     return dataclasses.replace(SPECS, encoder=encoder)
 
 
+@pytest.mark.slow
 def test_a_step_moves_what_is_trained():
     specs = frozen_specs()
     before, after, sums, opt = one_step(tfm.make_mesh(1, devices=jax.devices()[:1]), specs)

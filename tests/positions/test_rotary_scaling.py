@@ -129,7 +129,8 @@ def of_length(name, original):
     return config, random_params(tfm.causal_lm_specs(config)).decoder
 
 
-@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dynamic", pytest.param("longrope", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("original", [6, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_cache_has_the_wavelengths_of_its_slots(name, original):
     """All tokens of a generation stand at angles of the longest text, as in a pass over a row of as many tokens."""
@@ -149,7 +150,7 @@ def test_a_cache_has_the_wavelengths_of_its_slots(name, original):
     assert np.allclose(cached(TOKENS), unscaled, atol=1e-2) == (name == "dynamic" and original == 12)
 
 
-@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+@pytest.mark.parametrize("name", ["dynamic", pytest.param("longrope", marks=pytest.mark.slow)])
 def test_up_to_the_original_length_padding_does_not_matter(name):
     """A longer row has other wavelengths only where it is longer than the texts of training."""
     config, model = of_length(name, 8)

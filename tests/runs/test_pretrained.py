@@ -40,6 +40,7 @@ def loaded(monkeypatch, name, source_model, model, mesh):
     return source, *pretrained.load_parts("there", model, fresh, mesh, lines.append), fresh, lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "config", "field"),
     [pytest.param("vit", VIT, "input.size", marks=pytest.mark.slow), ("clip", CLIP, "images.input.size")],
@@ -61,6 +62,7 @@ def test_positions_fit_pictures_of_another_size(monkeypatch, name, config, field
     assert changed == [(37, 16)]
 
 
+@pytest.mark.slow
 def test_pictures_of_the_same_size_are_left_alone(monkeypatch):
     source, taken, _, _, lines = loaded(monkeypatch, "vit", VIT, VIT, tfm.make_mesh())
     assert (jax.tree.all(jax.tree.map(lambda leaf, old: leaf is old, taken, source)), lines) == (True, [])
@@ -86,13 +88,19 @@ class Model:
 @pytest.mark.parametrize(
     ("source", "changes", "sentence"),
     [
-        (
+        pytest.param(
             {"mixer": "gmlp"},
             {"mixer": "gmlp"},
             "--init=there: a parameter of shape .* depends on how many patches there are",
+            marks=pytest.mark.slow,
         ),
         ({}, {"input.channels": 1}, "--init=there is of another architecture: encoder.embed.projection.kernel is"),
-        ({"input.patch": 16}, {"input.patch": 8}, "--init=there: size=24 must be a multiple of patch=16; try size=32"),
+        pytest.param(
+            {"input.patch": 16},
+            {"input.patch": 8},
+            "--init=there: size=24 must be a multiple of patch=16; try size=32",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_models_that_do_not_fit(monkeypatch, source, changes, sentence):

@@ -159,6 +159,7 @@ def with_embed(tree, embed):
     return dataclasses.replace(tree, encoder=dataclasses.replace(tree.encoder, embed=embed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [pytest.param((1, 8, 1), marks=pytest.mark.slow), (2, 2, 2)])
 def test_global_norm(sizes):
     """That of all elements in a row, however they are sharded; the tables are long enough to be cut."""

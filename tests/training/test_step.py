@@ -217,6 +217,7 @@ def test_losses_differ_from_step_to_step_and_with_dropout(single):
     assert len(set(single[0])) == 20
 
 
+@pytest.mark.slow
 def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
     mesh, optimizer = one_device(), optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
     train_step = step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout=True)

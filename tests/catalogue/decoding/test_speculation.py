@@ -73,6 +73,7 @@ def test_a_repetition_penalty_counts_proposals_too():
         assert text.tokens == tfm.generate(model(), CONFIG, PROMPTS, 20, strategy).tokens
 
 
+@pytest.mark.slow
 def test_an_ngram_is_the_last_place_with_most_equal_tokens():
     def proposed(text, size, first=0):
         padded = jnp.asarray([0] * first + text + [1, 2, 3], jnp.int32)

@@ -59,6 +59,7 @@ def test_a_vector_stands_for_masked_patches(fill):
         tfm.embed(fill(tfm.embed_specs(plain)), plain, tfm.MaskedPixels(PIXELS, jnp.asarray(masked)))
 
 
+@pytest.mark.slow
 def test_two_axes_of_rotary_positions_are_those_of_a_loop():
     config = tfm.override(CONFIG, POSITIONS["rotary_2d"])
     q = np.random.default_rng(1).normal(size=(1, 7, 1, 2, 8)).astype(np.float32)

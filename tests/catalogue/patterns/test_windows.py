@@ -88,6 +88,7 @@ def test_swin_adds_a_trained_bias_of_offsets(fill):
     np.testing.assert_allclose(run(config, params, table, x), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_swin_v2_compares_cosines_and_computes_its_bias(fill):
     config = config_of(3, 1, "swin_v2")
     config = tfm.override(config, {"position.hidden": 5})

@@ -42,6 +42,7 @@ def home(tmp_path_factory):
 FAST = ("--protocol=prototype", "--classifier.kfold=3", "--classifier.max-epoch=4")
 
 
+@pytest.mark.slow
 def test_table_and_resumption(home, in_home, monkeypatch):
     flags = ("--encoder=bow:words.vec", "--data=data", "--out=out", *FAST)
     code, out, err = call(main, *flags, "--tasks=MR,STS13")

@@ -32,6 +32,7 @@ def optimum(x, y, classes, inverse):
     return result.x.reshape(x.shape[1] + 1, columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_all_problems_at_once_have_the_optimum_of_one(classes):
     """A mask says whose rows count; strengths differ by a factor of 32."""

@@ -418,9 +418,10 @@ def test_guess(kind, logits, label, probability):
         ("--task.kind=other", "--task.kind=other is unknown; known are single, multi, regression"),
         ("--task.rate=0.2", "--task.rate belongs to task=mlm, not to classify; leave it out"),
         ("--init=whole --tokenizer.kind=bpe", "--init=whole brings its own tokenizer; leave --tokenizer.kind out"),
-        (
+        pytest.param(
             "--init=whole --model.width=64 --data=train.tsv --data.field=sentence",
             "--init=whole is of another architecture",
+            marks=pytest.mark.slow,
         ),
         ("--eval.best=blue --data=train.tsv --data.field=sentence", "--eval.best=blue is unknown; known are"),
         ("--eval.patience=-1", "--eval.patience=-1 must be at least 1, or none"),
