@@ -49,7 +49,7 @@ ROWS_OF_FAMILIES = {
     "stages": "swin",
 }
 
-# Rows of each kind of decode state, whose caches the plain test command fills.
+# Rows of most kinds of decode state, whose caches the plain test command fills; slow tests fill those of all rows.
 CACHED = ["learned", "performer", "gru", "gpt3"]
 
 # The rows whose costly contracts are slow tests: one for each family of mixers, for each input, and for stages. Those
