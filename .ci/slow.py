@@ -3,9 +3,9 @@
     python .ci/slow.py STEP              the files of a step of each run
     python .ci/slow.py turn 3            the files of a turn: of all others, every twelfth
 
-Each file belongs to one step. What a run does not repeat takes turns: twelve runs in a row have run everything. Of a
-file whose tests are many and need nothing of each other, a turn has every twelfth test; the plugin of pytest below
-leaves the others out (`PYTHONPATH=.ci pytest -p slow --turn=3`).
+Each file belongs to one step. What not each run has takes turns: twelve turns in a row have run everything. Of a file
+whose tests are many and need nothing of each other, a turn has every twelfth test; the plugin of pytest below leaves
+the others out (`PYTHONPATH=.ci pytest -p slow --turn=3`).
 """
 
 import re
@@ -17,16 +17,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TURNS = 12
 
-# Steps of each run, and those that need packages of their own, one of which a turn has.
+# Steps of each run; a step with a number after its name is one of every third run.
 STEPS = {
     "whole runs": (
         "tests/commands/test_main.py",
-        "tests/commands/test_export.py",
-        "tests/devices/test_distributed.py",
-        "tests/tasks/classify/test_task.py",
-        "tests/tasks/translate/test_task.py",
         "tests/training/test_step.py",
     ),
+    "whole runs 0": (
+        "tests/devices/test_distributed.py",
+        "tests/tasks/classify/test_task.py",
+    ),
+    "whole runs 1": ("tests/tasks/translate/test_task.py",),
+    "whole runs 2": ("tests/commands/test_export.py",),
     "parity": (
         "tests/data/test_processors.py",
         "tests/hf/test_adapter.py",
