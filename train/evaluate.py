@@ -134,7 +134,7 @@ def _measure(
     task = table.task_of(run)
     with control_tokens.reading(run.data.control_tokens):
         corpus = task.load(run, log, folder, valid_only=True)
-    targets.check_targets(corpus, task.batch_spec(run))
+    targets.check_targets(corpus, task.batch_spec(run), valid_flag="--data")
     devices = available_devices()
     capacity.check_tokens(run.model, run.batch.unit * run.row_tokens, flags="batch in run.json")
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])

@@ -60,3 +60,9 @@ def test_data_without_targets_are_refused(train, valid, batches, flag):
         with pytest.raises(UserError, match=f"^nothing in the {flag}"):
             check_targets(data, SPEC, batches)
     check_targets(corpus(train, valid, pairs=1.0), SPEC, batches)
+
+
+def test_the_flag_of_the_command_is_named():
+    """train.evaluate has --data where train.main has --eval-data."""
+    with pytest.raises(UserError, match="name other text with --data, or another tokenizer"):
+        check_targets(corpus([], [0], eval_data="dev.txt"), SPEC, valid_flag="--data")

@@ -136,6 +136,16 @@ def test_top_p_among_equals():
     assert kept_tokens(tfm.Sample(top_p=0.8), uneven).tolist() == [[True, True, False, True]]
 
 
+def test_top_k_keeps_ties_of_the_last_one():
+    """As transformers does; and what is masked stays out."""
+    logits = np.array([[1, 3, 2, 2, -np.inf, 2], [5, 4, 3, 2, 1, 0]], np.float32)
+    assert kept_tokens(tfm.Sample(top_k=2), logits).tolist() == [
+        [False, True, True, True, False, True],
+        [True, True, False, False, False, False],
+    ]
+    assert kept_tokens(tfm.Sample(top_k=9), logits).sum() == 11
+
+
 def test_top_p_1_excludes_nothing():
     """Also where the sum of probabilities, in float32, passes 1 before the last token."""
     logits = np.random.default_rng(0).normal(size=(20, 3000)).astype(np.float32) * 3

@@ -250,8 +250,21 @@ def test_drawn_writing(in_home):
     assert len(set(texts)) == 4, "repeats differ"
     assert texts == asked("char", "generate_until", [("the cat", options)] * 4), "the command does not"
     assert asked("char", "generate_until", [("the cat", options | {"top_k": 1})]) == [greedy("char", "the cat", 20, [])]
+    assert asked("char", "generate_until", [("the cat", options | {"top_k": 0})]) == texts[:1], "0: all tokens"
     (long,) = asked("char", "generate_until", [("the cat " * 9, options | {"max_gen_toks": 70})])
     assert len(long) == 70, "more than there are positions for"
+
+
+def test_filters_of_draws(in_home):
+    """Those that leave one token write greedily, and those that leave all draw alike."""
+    options = {"until": [], "max_gen_toks": 20, "do_sample": True, "temperature": 1.5}
+
+    def written(**filters):
+        return asked("char", "generate_until", [("the cat", options | filters)])
+
+    for filters in ({"top_p": 1e-6}, {"min_p": 1.0}, {"epsilon_cutoff": 1.0}):
+        assert written(**filters) == [greedy("char", "the cat", 20, [])], filters
+    assert written(typical_p=1.0) == written(top_p=1.0) != [greedy("char", "the cat", 20, [])]
 
 
 def test_what_cannot_be_answered(in_home):

@@ -25,7 +25,11 @@ class BatchSample(Sample):
         logits = self.with_temperature(logits[:, : self.vocab])
         if self.filters:
             order = jnp.argsort(logits, axis=-1, descending=True)
-            sorted_logits = filter_logits(self, jnp.take_along_axis(logits, order, axis=-1))
+            sorted_logits = jnp.take_along_axis(logits, order, axis=-1)
+            if self.top_k is not None:  # exactly so many, whatever is as probable as the last of them
+                rank = jnp.arange(self.vocab)[None]
+                sorted_logits = jnp.where(rank < jnp.reshape(self.top_k, (-1, 1)), sorted_logits, -jnp.inf)
+            sorted_logits = filter_logits(self, sorted_logits)
             logits = jnp.take_along_axis(sorted_logits, jnp.argsort(order, axis=-1), axis=-1)
         return jax.random.categorical(self.keys[step], logits, axis=-1).astype(jnp.int32)
 

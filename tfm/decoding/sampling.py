@@ -42,7 +42,7 @@ class Sample:
 
     repetition_penalty: as in `Greedy`
     temperature: divides the logits; below 1, probable tokens get more probable
-    top_k: only the k most probable tokens
+    top_k: only the k most probable tokens, and those as probable as the last of them
     top_p: only the smallest set of most probable tokens with this total probability (Holtzman et al. 2020, section 3.1)
     min_p: only tokens with at least this fraction of the highest probability (Nguyen et al. 2024, section 3)
     typical_p: only the tokens whose information is nearest to the entropy, with this total probability (Meister et al.
@@ -157,8 +157,9 @@ def filter_logits(strategy: Sample, sorted_logits: Array) -> Array:
     rows, vocab = sorted_logits.shape
     rank = jnp.arange(vocab)[None]
     if strategy.top_k is not None:
-        top_k = jnp.maximum(_column(strategy.top_k, rows), 1)
-        sorted_logits = jnp.where(rank < top_k, sorted_logits, -jnp.inf)
+        last = jnp.clip(_column(strategy.top_k, rows), 1, vocab) - 1
+        is_kept = sorted_logits >= jnp.take_along_axis(sorted_logits, last, axis=-1)  # ties of the last one, too
+        sorted_logits = jnp.where(is_kept, sorted_logits, -jnp.inf)
     if strategy.top_p is not None:
         top_p = _column(strategy.top_p, rows)
         probabilities = jax.nn.softmax(sorted_logits, axis=-1)

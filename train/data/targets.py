@@ -9,8 +9,13 @@ from train.data.corpus import AnyRows, Corpus
 from train.data.fields import BatchSpec
 
 
-def check_targets(corpus: Corpus[AnyRows], spec: BatchSpec, max_batches: int = 0) -> None:
-    """Raises UserError where no row to train on, or none of `max_batches` to validate on (0: all), has a target."""
+def check_targets(
+    corpus: Corpus[AnyRows], spec: BatchSpec, max_batches: int = 0, valid_flag: str = "--eval-data"
+) -> None:
+    """Raises UserError where no row to train on, or none of `max_batches` to validate on (0: all), has a target.
+
+    valid_flag: the flag that names the text to validate on
+    """
     names = [name for name, field in spec.items() if field.weighs]
     data = corpus.run.data
     if corpus.train:
@@ -18,7 +23,7 @@ def check_targets(corpus: Corpus[AnyRows], spec: BatchSpec, max_batches: int = 0
         count = rows.buckets.batches if rows.buckets else -(-len(rows) // corpus.run.batch.size)
         batches = (corpus.batch(n) for n in range(count * len(corpus.train)))
         _check(batches, names, f"the training data {data.source}", "--data")
-    _check(corpus.valid_batches(max_batches), names, f"the validation data {data.eval or data.source}", "--eval-data")
+    _check(corpus.valid_batches(max_batches), names, f"the validation data {data.eval or data.source}", valid_flag)
 
 
 def _check(batches: Iterable[Mapping[str, np.ndarray]], names: Collection[str], source: str, flag: str):
