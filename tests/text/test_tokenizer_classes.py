@@ -214,6 +214,8 @@ class Sizes:
             "add_prefix_space is true in tokenizer_config.json and false",
         ),
         ({}, {"add_prefix_space": False}, "add_prefix_space is false in tokenizer_config.json and true"),
+        ({}, {"add_prefix_space": None}, "add_prefix_space is null in tokenizer_config.json and true"),
+        ({}, {"unk_token": None}, "unknown character as <unk>, and tokenizer_config.json has unk_token=null"),
         (
             {},
             {"additional_special_tokens": ["<x>"], "extra_special_tokens": ["<y>"]},
@@ -230,8 +232,64 @@ def test_what_tokenizer_json_contradicts(tmp_path, changes, options, sentence):
 def test_a_tokenizer_that_cuts_no_words_is_said(tmp_path):
     path = unigram(tmp_path) / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "pre_tokenizer": None}))
-    with pytest.warns(UserWarning, match="XLMRobertaTokenizer cuts texts into words, and tokenizer.json does not"):
+    with pytest.warns(
+        UserWarning, match=r"XLMRobertaTokenizer cuts 'a  b' into .*, and tokenizer.json into \['a  b'\]"
+    ):
         hf_tokenizer.read(tmp_path, Sizes)
+
+
+def with_fields(folder, **fields):
+    """Other fields in tokenizer.json."""
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}}, "cuts 'a  b'"),
+        ({"decoder": None}, r"writes \['\u2581a', '\u2581ab'\] as 'a ab', and tokenizer.json as '\u2581a \u2581ab'"),
+    ],
+)
+def test_what_a_class_does_otherwise_is_said(tmp_path, fields, sentence):
+    path = unigram(tmp_path)
+    model = json.loads((path / "tokenizer.json").read_text())["model"]
+    model["vocab"].append(["\u2581ab", -4.0])
+    frame = {"type": "TemplateProcessing", "pair": [{"Sequence": {"id": "A", "type_id": 0}}]}
+    ends = [{"SpecialToken": {"id": token, "type_id": 0}} for token in ("<s>", "</s>")]
+    frame |= {"single": [ends[0], {"Sequence": {"id": "A", "type_id": 0}}, ends[1]]}
+    frame |= {"special_tokens": {token: {"id": token, "ids": [0], "tokens": [token]} for token in ("<s>", "</s>")}}
+    decoder = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    with_fields(path, model=model, post_processor=frame, decoder=decoder)
+    fields_of_config = {"tokenizer_class": "XLMRobertaTokenizer", "unk_token": "<unk>", "eos_token": "<s>"}
+    (path / "tokenizer_config.json").write_text(json.dumps(fields_of_config))
+    with pytest.warns(UserWarning, match=sentence):
+        hf_tokenizer.read(with_fields(path, **fields), Sizes)
+
+
+def test_a_frame_without_the_text_is_refused(tmp_path):
+    ends = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}], "pair": []}
+    ends |= {"special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}
+    with pytest.raises(UserError, match="post_processor of tokenizer.json drops the text itself"):
+        hf_tokenizer.read(with_fields(unigram(tmp_path), post_processor=ends), Sizes)
+
+
+def test_padding_of_tokenizer_json_counts_where_no_field_says_it(tmp_path):
+    padding = {
+        "strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None, "pad_id": 3, "pad_type_id": 0,
+        "pad_token": "\u2581",
+    }  # fmt: skip
+    tokenizer = hf_tokenizer.read(with_fields(unigram(tmp_path), padding=padding), Sizes)
+    assert (tokenizer.ids["pad"], tokenizer.fields["padding_side"]) == (3, "left")
+    tokenizer = hf_tokenizer.read(with_fields(unigram(tmp_path, pad_token="<s>"), padding=padding), Sizes)
+    assert tokenizer.ids["pad"] == 0
+
+
+def test_tokens_of_roles_are_special_whatever_tokenizer_json_says(tmp_path):
+    token = {"id": 0, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    path = with_fields(unigram(tmp_path, bos_token="<s>"), added_tokens=[token | {"special": False}])
+    assert hf_tokenizer.read(path, Sizes).decode([0, 2]) == hf_tokenizer.read(path, Sizes).decode([2])
 
 
 def test_an_ending_that_no_token_has(tmp_path):

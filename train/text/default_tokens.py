@@ -55,3 +55,6 @@ BY_NAME: Mapping[str, Mapping[str, str]] = (
         },
     }
 )
+
+# Those of `BY_NAME` whose class pads texts before their first token.
+PADS_LEFT = frozenset(("llama", "mistral", "gemma"))

@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfm.options.choices import check_type
@@ -39,18 +40,25 @@ KEPT = (
 )
 
 
-def configured(folder: Path, tokenizer: "Tokenizer", model_fields: Mapping[str, Any]) -> ConfiguredTokenizer:
+def configured(
+    folder: Path,
+    tokenizer: "Tokenizer",
+    model_fields: Mapping[str, Any],
+    padding: Mapping[str, Any] = MappingProxyType({}),
+) -> ConfiguredTokenizer:
     """The tokenizer of a folder with what the folder says of it; the tokens of its roles are special.
 
     model_fields: of config.json. A role is what tokenizer_config.json names, else the class of the tokenizer, else an
     id of config.json, of which tokenizer.json knows better what stands around a text. A folder without a configuration
-    of its tokenizer has the usual names. Raises ValueError for a fault in a file, and for facts that contradict each
-    other.
+    of its tokenizer has the usual names. padding: that of tokenizer.json; its token and side count where no field says
+    them. Raises ValueError for a fault in a file, and for facts that contradict each other.
     """
     files = tokenizer_files.read(folder)
     config = files.fields
-    texts = _named(files, tokenizer) | _kept(folder, config)
-    defaults = default_tokens.BY_NAME.get(_class(config, model_fields), {})
+    class_name = _class(config, model_fields)
+    side = {"padding_side": "left"} if class_name in default_tokens.PADS_LEFT else {}
+    texts = side | _of_padding(padding, tokenizer) | _named(files, tokenizer) | _kept(folder, config)
+    defaults = default_tokens.BY_NAME.get(class_name, {})
     prefix, _, suffix = added_tokens(tokenizer, "a")
     frame = {"cls": prefix[:1], "sep": suffix[-1:]}
     for role in CONFIGURED:
@@ -133,6 +141,13 @@ def _named(files: "TokenizerFiles", tokenizer: "Tokenizer") -> dict[str, Any]:
     return texts
 
 
+def _of_padding(padding: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
+    """The token and the side of the padding of tokenizer.json."""
+    if not padding or tokenizer.token_to_id(padding["pad_token"]) is None:
+        return {}
+    return {"pad_token": padding["pad_token"], "padding_side": padding["direction"]}
+
+
 def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that stay with the tokenizer; a file with a chat template comes before the field."""
     kept = {name: config[name] for name in KEPT if config.get(name) is not None}
@@ -159,11 +174,12 @@ def _add_special(tokenizer: "Tokenizer", files: "TokenizerFiles", texts: Mapping
     """Makes the tokens of all roles special, as transformers does: a text with such a token is not split there."""
     from tokenizers import AddedToken
 
-    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     for role in CONFIGURED:
-        text, token = texts.get(f"{role}_token"), files.special.get(f"{role}_token")
-        if text is None or text in added:
+        text = texts.get(f"{role}_token")
+        if text is None or (text in added and added[text].special):
             continue
+        token = added.get(text) or files.special.get(f"{role}_token")
         strips = {flag: getattr(token, flag, False) for flag in ("lstrip", "rstrip", "single_word")}
         tokenizer.add_special_tokens([AddedToken(text, normalized=False, **strips)])
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,10 +15,10 @@ from train.text import (
     hf_roles,
     languages,
     tokenize,
+    tokenizer_checks,
     tokenizer_classes,
     tokenizer_files,
     tokenizer_kinds,
-    vocabulary_files,
 )
 from train.text.special import AnyTokenizer, ConfiguredTokenizer, role_ids, words_have_spaces
 
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
 
-
-# A character that no tokenizer knows.
-_UNKNOWN = "\U000132f9"
 
 # The tokenizer of translations, beside tokenizer.json; transformers does not read it.
 TARGET = "target_tokenizer.json"
@@ -54,30 +50,31 @@ class MarksTexts(Protocol):
 def read(folder: Path, model: Config) -> ConfiguredTokenizer:
     """The tokenizer of a folder. Raises UserError where there is none, or one of another model than `model`."""
     with user_errors(str(folder)):
-        tokenizer = _read(folder)
+        tokenizer, padding = _read(folder)
     last, vocab = max(tokenizer.get_vocab().values()), model.vocab
     if last >= vocab:
         raise UserError(
             f"{folder}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own tokenizer"
         )
     with user_errors(str(folder)):
-        configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder))
+        configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder), padding)
         configured.target = _read_target(folder)
         if name := _mark_languages(tokenizer, tokenizer_files.read(folder)):
             configured.fields[languages.FIELD] = name
     return configured
 
 
-def _read(folder: Path) -> "Tokenizer":
-    """tokenizer.json with the tokens that other files add; else what the folder's class makes of its vocabulary."""
+def _read(folder: Path) -> "tuple[Tokenizer, Mapping[str, Any]]":
+    """tokenizer.json with the tokens that other files add, and how it pads texts; else what the folder's class makes of
+    its vocabulary."""
     path = folder / "tokenizer.json"
     if not path.exists():
-        return tokenizer_classes.read(folder)
-    tokenizer = tokenizer_kinds.read_own(path)
+        return tokenizer_classes.read(folder), {}
+    tokenizer, padding = tokenizer_kinds.read_padded(path)
     files = tokenizer_files.read(folder)
     tokenizer_classes.add_tokens(tokenizer, files)
-    _compare(tokenizer, files)
-    return tokenizer
+    tokenizer_checks.check(tokenizer, files)
+    return tokenizer, padding
 
 
 def _read_target(folder: Path) -> "Tokenizer | None":
@@ -85,57 +82,6 @@ def _read_target(folder: Path) -> "Tokenizer | None":
     if (folder / TARGET).exists():
         return tokenizer_kinds.read_own(folder / TARGET)
     return None if (folder / "tokenizer.json").exists() else tokenizer_classes.read_target(folder)
-
-
-def _compare(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
-    """Raises ValueError where tokenizer_config.json contradicts tokenizer.json on how texts are prepared; warns where
-    its class does."""
-    from tokenizers import normalizers, pre_tokenizers
-
-    prepared: dict[str, bool] = {}
-    if isinstance(step := tokenizer.normalizer, normalizers.BertNormalizer):
-        strips = step.lowercase if step.strip_accents is None else step.strip_accents
-        prepared = {"do_lower_case": step.lowercase, "strip_accents": strips}
-        prepared["tokenize_chinese_chars"] = step.handle_chinese_chars
-    cuts = tokenizer.pre_tokenizer
-    steps: Any = cuts if isinstance(cuts, pre_tokenizers.Sequence) else [cuts]
-    for step in steps:
-        if isinstance(step, pre_tokenizers.ByteLevel):
-            prepared["add_prefix_space"] = step.add_prefix_space
-        if isinstance(step, pre_tokenizers.Metaspace):
-            prepared["add_prefix_space"] = step.prepend_scheme != "never"
-    rules, cases = tokenizer_classes.CLASSES.get(files.class_name), tokenizer.normalizer
-    if rules and cases and rules.build in (vocabulary_files.albert, vocabulary_files.deberta_v2):
-        prepared |= {"do_lower_case": "a" in cases.normalize_str("A")}
-        prepared |= {"keep_accents": cases.normalize_str("\u00e9") != "e"} if "keep_accents" in files.options else {}
-    for name, value in prepared.items():
-        if files.optional(name) not in (None, value):
-            stated, actual = json_text(not value), json_text(value)
-            raise ValueError(
-                f"{name} is {stated} in tokenizer_config.json and {actual} in tokenizer.json; make them equal"
-            )
-
-    _check_unknown(tokenizer, files)
-    if difference := tokenizer_classes.contradiction(tokenizer, files):
-        warnings.warn(
-            f"{files.folder}: tokenizer_class={files.class_name} {difference}; tokenizer.json is followed", stacklevel=2
-        )
-
-
-def _check_unknown(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles):
-    """Raises ValueError where tokenizer.json has no token for unknown characters, or another than the unk_token."""
-    try:
-        ids = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
-    except Exception as error:  # the library raises that bare
-        raise ValueError(f"tokenizer.json has no token for what it does not know: {error}; name one in it") from error
-    token, unknown = str(tokenizer.id_to_token(ids[-1])) if ids else "", files.name("unk_token", "")
-    reads_bytes = type(tokenizer.model).__name__ == "BPE" or token.startswith("<0x")
-    has_unknown = tokenizer.token_to_id(unknown) is not None and not reads_bytes
-    if has_unknown and token not in ("", unknown) and _UNKNOWN not in token:
-        raise ValueError(
-            f"tokenizer.json reads an unknown character as {token}, and tokenizer_config.json has unk_token={unknown}; "
-            "make them equal"
-        )
 
 
 def _mark_languages(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from train.text import default_tokens, languages, tokenizer_files, vocabulary_files
-from train.text.special import added_tokens
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import guarded
 
@@ -20,6 +19,16 @@ if TYPE_CHECKING:
 
 
 Build: TypeAlias = "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer]"
+Cuts: TypeAlias = Mapping[str, tuple[str, ...]]
+
+# Words of SentencePiece, whether or not several spaces are one; of pairs of bytes; of BERT.
+_WORDS: Cuts = {"a b": ("a", "\u2581b")}
+_APART: Cuts = {"a  b": ("a", "\u2581b")}
+_BYTES: Cuts = {"a b!": ("a", "\u0120b", "!")}
+_MARKS: Cuts = {"a b!": ("a", "b", "!")}
+_LOWER: Cuts = {"A b!": ("a", "b", "!")}
+_COMPOSED: Cuts = {"e\u0301": ("\u00c3\u00a9",)}
+_QUOTES: Cuts = {"``a''": ('"a"',)}
 
 
 class TokenizerClass(NamedTuple):
@@ -34,6 +43,7 @@ class TokenizerClass(NamedTuple):
     adds_bos: the default of add_bos_token
     target: as `build`, for the texts that a model writes, where they have a vocabulary of their own
     scheme: how languages are marked, where they are
+    cuts: texts, and the words into which it cuts them, the first one without the space before it
     """
 
     files: tuple[str, ...]
@@ -44,6 +54,7 @@ class TokenizerClass(NamedTuple):
     adds_bos: bool = False
     target: "Build | None" = None
     scheme: languages.Scheme | None = None
+    cuts: Cuts = _WORDS
 
     @property
     def model(self) -> str:
@@ -61,16 +72,19 @@ _TWICE = ("{cls_token} $A {sep_token}", "{cls_token} $A {sep_token} {sep_token} 
 _FINAL = ("$A {eos_token}", "$A {eos_token} $B {eos_token}")
 _MASK = ("mask_token",)
 
-_BERT = TokenizerClass(("vocab.txt",), vocabulary_files.bert, default_tokens.BERT, _TYPED)
-_ROBERTA = TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.ROBERTA, _TWICE, _MASK)
+_BERT = TokenizerClass(("vocab.txt",), vocabulary_files.bert, default_tokens.BERT, _TYPED, cuts=_MARKS)
+_ROBERTA = TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.ROBERTA, _TWICE, _MASK, cuts=_BYTES)
 _BOS_EOS = ("{bos_token} $A {eos_token}", "{bos_token} $A {eos_token} {eos_token} $B {eos_token}")
 
 
 def _fairseq(template: tuple[str, str] | None, codes: list[str], scheme: str = "") -> TokenizerClass:
     """fairseq's layout with languages; every kind of space ends a word where they are few."""
-    name = "sentencepiece.bpe.model"
-    build = vocabulary_files.sentencepiece(name, vocabulary_files.fairseq(*codes), splits_spaces=len(codes) < 50)
-    return TokenizerClass((name,), build, default_tokens.ROBERTA, template, _MASK, scheme=languages.SCHEMES.get(scheme))
+    name, layout, splits_spaces = "sentencepiece.bpe.model", vocabulary_files.fairseq(*codes), len(codes) < 50
+    build = vocabulary_files.sentencepiece(name, layout, splits_spaces=splits_spaces)
+    return TokenizerClass(
+        (name,), build, default_tokens.ROBERTA, template, _MASK, scheme=languages.SCHEMES.get(scheme),
+        cuts=_APART if splits_spaces else _WORDS,
+    )  # fmt: skip
 
 
 CLASSES: Mapping[str, TokenizerClass] = {
@@ -80,27 +94,35 @@ CLASSES: Mapping[str, TokenizerClass] = {
         MobileBertTokenizer RealmTokenizer RetriBertTokenizer SqueezeBertTokenizer""".split(),
         _BERT,
     ),
-    "MPNetTokenizer": TokenizerClass(("vocab.txt",), vocabulary_files.bert, default_tokens.MPNET, _TWICE, _MASK),
-    "GPT2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.GPT2),
+    "MPNetTokenizer": TokenizerClass(
+        ("vocab.txt",), vocabulary_files.bert, default_tokens.MPNET, _TWICE, _MASK, cuts=_MARKS
+    ),
+    "GPT2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.GPT2, cuts=_BYTES),
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer", "LEDTokenizer", "LongformerTokenizer"), _ROBERTA),
-    "DebertaTokenizer": TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.DEBERTA, _TYPED, _MASK),
-    "Qwen2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2),
+    "DebertaTokenizer": TokenizerClass(
+        _PAIRS, vocabulary_files.gpt2, default_tokens.DEBERTA, _TYPED, _MASK, cuts=_BYTES
+    ),
+    "Qwen2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_BYTES | _COMPOSED),
     "CLIPTokenizer": TokenizerClass(
         _PAIRS,
         vocabulary_files.clip,
         default_tokens.CLIP,
         _BOS_EOS,
+        cuts=_LOWER,
     ),
-    "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, default_tokens.OPENAI_GPT),
+    "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, default_tokens.OPENAI_GPT, cuts=_LOWER),
     "T5Tokenizer": TokenizerClass(
         ("spiece.model",),
         vocabulary_files.sentencepiece("spiece.model", vocabulary_files.t5),
         default_tokens.T5,
         _FINAL,
+        cuts=_APART,
     ),
     **dict.fromkeys(
         ("AlbertTokenizer", "FNetTokenizer"),
-        TokenizerClass(("spiece.model",), vocabulary_files.albert, default_tokens.ALBERT, _TYPED, _MASK),
+        TokenizerClass(
+            ("spiece.model",), vocabulary_files.albert, default_tokens.ALBERT, _TYPED, _MASK, cuts=_APART | _QUOTES
+        ),
     ),
     "BigBirdTokenizer": TokenizerClass(
         ("spiece.model",),
@@ -117,6 +139,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         default_tokens.ROBERTA,
         _BOS_EOS,
         _MASK,
+        cuts=_APART,
     ),
     "MBartTokenizer": _fairseq(None, languages.MBART, "MBartTokenizer"),
     "MBart50Tokenizer": _fairseq(None, [*languages.MBART, *languages.MBART_50], "MBart50Tokenizer"),
@@ -139,6 +162,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         vocabulary_files.llama,
         default_tokens.LLAMA,
         adds_bos=True,
+        cuts={"a b": ("a\u2581b",)},
     ),
 }
 
@@ -159,29 +183,6 @@ def read_target(folder: Path) -> "Tokenizer | None":
     """The tokenizer of the texts that a translation model writes, where it is not that of the texts it reads."""
     files, rules = _rules(folder)
     return _built(rules, rules.target, files) if rules.target else None
-
-
-def contradiction(tokenizer: "Tokenizer", files: TokenizerFiles) -> str:
-    """How the class that a folder names reads texts in another way than its tokenizer.json does; "" where it does not.
-
-    transformers 5 follows the class, and 4 the file.
-    """
-    rules = CLASSES.get(files.class_name)
-    if rules is None:
-        return ""
-    model = type(tokenizer.model).__name__
-    if model != rules.model:
-        return f"has a vocabulary of {rules.model}, and tokenizer.json one of {model}"
-    step, is_llama = tokenizer.pre_tokenizer, rules.adds_bos  # whose normalizer may prepare a text
-    if not getattr(step, "use_regex", True) or (step is None and not (is_llama and tokenizer.normalizer)):
-        return "cuts texts into words, and tokenizer.json does not"
-    if rules.template is None:
-        return ""
-    names = {field: files.name(field, default) for field, default in rules.special.items()}
-    frame = [part.format(**names) for part in rules.template[0].split() if part != "$A"]
-    prefix, _, suffix = added_tokens(tokenizer, "a")
-    own = [tokenizer.id_to_token(token) for token in (*prefix, *suffix)]
-    return f"puts {frame} around a text, and tokenizer.json {own}" if frame != own else ""
 
 
 def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:

@@ -58,6 +58,12 @@ class TokenizerFiles(NamedTuple):
         """A field that is true, false or null."""
         return check_object(f"{self.folder / _CONFIG}: ", self.options, {name: bool | None}).get(name)
 
+    def stated(self, name: str) -> bool | None:
+        """A field that is true or false; null is false, as in transformers, but where that stands for a default."""
+        value = self.optional(name)
+        has_default = name == "strip_accents" or (name == "add_prefix_space" and self.class_name == "LlamaTokenizer")
+        return False if value is None and name in self.options and not has_default else value
+
     def text(self, name: str, default: str) -> str:
         """A field of text."""
         value = check_object(f"{self.folder / _CONFIG}: ", self.options, {name: str | None}).get(name)

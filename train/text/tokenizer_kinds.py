@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 
 from tfm.options.choices import Range, check_type
 from tfm.options.json_text import parse_object, read_object, read_text
@@ -116,6 +116,11 @@ def read_own(path: Path):
 
     Rows here are of other lengths, and a random split belongs to a training, not to a tokenizer; warns of one.
     """
+    return read_padded(path)[0]
+
+
+def read_padded(path: Path) -> "tuple[Tokenizer, dict[str, Any]]":
+    """`read_own`, and how the file pads texts, {} where it does not: `pad_token`, `direction` and more."""
     from tokenizers import Tokenizer
 
     text = read_text(path)
@@ -125,12 +130,13 @@ def read_own(path: Path):
     if ending and not any(token.endswith(str(ending)) for token in fields.get("vocab") or ()):
         raise ValueError(f"{path} has end_of_word_suffix={ending}, with which no token ends; correct it")
     tokenizer = guarded(lambda: Tokenizer.from_str(text))
+    padding = tokenizer.padding or {}
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if dropout := getattr(tokenizer.model, "dropout", None):
         warnings.warn(f"{path} has dropout={dropout:g}, a random split; texts are split without it", stacklevel=2)
         tokenizer.model.dropout = None
-    return tokenizer
+    return tokenizer, padding
 
 
 def _read_json(path: Path, casing: Casing):

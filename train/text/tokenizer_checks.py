@@ -1,0 +1,142 @@
+"""Where tokenizer.json and the folder's class or configuration say the same thing in two ways.
+
+transformers 5 follows the class, and 4 the file. A field that contradicts the file is refused, with both values; of a
+class that reads or writes texts in another way, the first difference is a warning, and the file is followed.
+"""
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from train.files.strict_json import json_text
+from train.text import tokenizer_classes, vocabulary_files
+from train.text.special import added_tokens
+from train.text.tokenizer_classes import TokenizerClass
+from train.text.tokenizer_files import TokenizerFiles
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# A character that no tokenizer knows.
+_UNKNOWN = "\U000132f9"
+# What stands for the space before a word in a token.
+_SPACES = ("\u2581", "\u0120")
+
+
+def check(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
+    """Raises ValueError where tokenizer_config.json contradicts tokenizer.json on how texts are prepared, or the latter
+    loses texts; warns where its class does."""
+    rules = tokenizer_classes.CLASSES.get(files.class_name)
+    for name, value in _prepared(tokenizer, rules, files).items():
+        if files.stated(name) not in (None, value):
+            said = "null" if files.options[name] is None else json_text(not value)
+            raise ValueError(
+                f"{name} is {said} in tokenizer_config.json and {json_text(value)} in tokenizer.json; make them equal"
+            )
+    _check_unknown(tokenizer, files)
+    if all(tokenizer.encode("a").special_tokens_mask) and tokenizer.model.tokenize("a"):
+        raise ValueError("the post_processor of tokenizer.json drops the text itself; it must have $A")
+    if rules and (difference := next(_differences(tokenizer, rules, files), "")):
+        warnings.warn(
+            f"{files.folder}: tokenizer_class={files.class_name} {difference}; tokenizer.json is followed", stacklevel=2
+        )
+
+
+def _prepared(tokenizer: "Tokenizer", rules: TokenizerClass | None, files: TokenizerFiles) -> dict[str, bool]:
+    """How tokenizer.json prepares texts, by the fields of tokenizer_config.json."""
+    from tokenizers import normalizers, pre_tokenizers
+
+    prepared: dict[str, bool] = {}
+    if isinstance(step := tokenizer.normalizer, normalizers.BertNormalizer):
+        strips = step.lowercase if step.strip_accents is None else step.strip_accents
+        prepared = {"do_lower_case": step.lowercase, "strip_accents": strips}
+        prepared["tokenize_chinese_chars"] = step.handle_chinese_chars
+    cuts = tokenizer.pre_tokenizer
+    steps: Any = cuts if isinstance(cuts, pre_tokenizers.Sequence) else [cuts]
+    for step in steps:
+        if isinstance(step, pre_tokenizers.ByteLevel):
+            prepared["add_prefix_space"] = step.add_prefix_space
+        if isinstance(step, pre_tokenizers.Metaspace):
+            prepared["add_prefix_space"] = step.prepend_scheme != "never"
+    cases = tokenizer.normalizer
+    if rules and cases and rules.build in (vocabulary_files.albert, vocabulary_files.deberta_v2):
+        prepared |= {"do_lower_case": "a" in cases.normalize_str("A")}
+        prepared |= {"keep_accents": cases.normalize_str("\u00e9") != "e"} if "keep_accents" in files.options else {}
+    return prepared
+
+
+def _check_unknown(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
+    """Raises ValueError where tokenizer.json has no token for unknown characters, or another than the unk_token."""
+    try:
+        ids = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
+    except Exception as error:  # the library raises that bare
+        raise ValueError(f"tokenizer.json has no token for what it does not know: {error}; name one in it") from error
+    token, unknown = str(tokenizer.id_to_token(ids[-1])) if ids else "", files.name("unk_token", "")
+    reads_bytes = type(tokenizer.model).__name__ == "BPE" or token.startswith("<0x")
+    if reads_bytes or token in ("", unknown) or _UNKNOWN in token:
+        return
+    is_null = "unk_token" in files.options and files.options["unk_token"] is None
+    if is_null or tokenizer.token_to_id(unknown) is not None:
+        raise ValueError(
+            f"tokenizer.json reads an unknown character as {token}, and tokenizer_config.json has "
+            f"unk_token={'null' if is_null else unknown}; make them equal"
+        )
+
+
+def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles) -> Iterator[str]:
+    """How the class reads and writes texts in another way than tokenizer.json does."""
+    if (model := type(tokenizer.model).__name__) != rules.model:
+        yield f"has a vocabulary of {rules.model}, and tokenizer.json one of {model}"
+        return
+    for text, pieces in rules.cuts.items():
+        own = _pieces(tokenizer, text)
+        if own != list(pieces):
+            yield f"cuts {text!r} into {list(pieces)}, and tokenizer.json into {own}"
+    if rules.template is not None:
+        names = {field: files.name(field, default) for field, default in rules.special.items()}
+        frame = [part.format(**names) for part in rules.template[0].split() if part != "$A"]
+        prefix, _, suffix = added_tokens(tokenizer, "a")
+        own = [tokenizer.id_to_token(token) for token in (*prefix, *suffix)]
+        if frame != own:
+            yield f"puts {frame} around a text, and tokenizer.json {own}"
+    if rules.build is vocabulary_files.llama:
+        yield from _differences_of_llama(tokenizer, files)
+    yield from _differences_of_writing(tokenizer, rules)
+
+
+def _pieces(tokenizer: "Tokenizer", text: str) -> list[str]:
+    """What the words of a text are before they are cut into tokens; the first one without the space before it."""
+    prepared = text if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str(text)
+    step: Any = tokenizer.pre_tokenizer
+    pieces = [prepared] if step is None else [piece for piece, _ in step.pre_tokenize_str(prepared)]
+    return [pieces[0].lstrip("".join(_SPACES)), *pieces[1:]] if pieces else []
+
+
+def _differences_of_llama(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
+    if not getattr(tokenizer.model, "byte_fallback", True):
+        yield "reads unknown characters as bytes, and tokenizer.json does not"
+    end, legacy = files.name("eos_token", "</s>"), files.optional("legacy")
+    tokens = tokenizer.encode(f"{end}a", add_special_tokens=False).tokens
+    is_spaced = len(tokens) > 1 and tokens[0] == end and tokens[1].startswith(_SPACES)
+    if legacy is not None and len(tokens) > 1 and is_spaced != legacy:
+        what = "a space" if legacy else "no space"
+        yield f"with legacy={json_text(legacy)} puts {what} behind special tokens, and tokenizer.json does otherwise"
+
+
+def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> Iterator[str]:
+    """Two tokens that say themselves whether a space is between them."""
+    spaces = "".join(piece[0] for pieces in rules.cuts.values() for piece in pieces if piece.startswith(_SPACES))[:1]
+    begin = "##" if rules.model == "WordPiece" else spaces
+    words: list[str] = []
+    for index in range(tokenizer.get_vocab_size() if begin else 0):
+        token = str(tokenizer.id_to_token(index))
+        word = token.removeprefix(begin)
+        if word != token and word.isascii() and word.isalpha():
+            words.append(word)
+        if len(words) == 2:
+            tokens = [f"{begin}{word}" for word in words]
+            text = tokenizer.decode([tokenizer.token_to_id(token) for token in tokens]).strip()
+            expected = f"##{words[0]}{words[1]}" if begin == "##" else " ".join(words)
+            if text != expected:
+                yield f"writes {tokens} as {expected!r}, and tokenizer.json as {text!r}"
+            return
