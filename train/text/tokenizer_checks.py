@@ -119,8 +119,8 @@ def _differences_of_llama(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iter
     tokens = tokenizer.encode(f"{end}a", add_special_tokens=False).tokens
     is_spaced = len(tokens) > 1 and tokens[0] == end and tokens[1].startswith(_SPACES)
     if legacy is not None and len(tokens) > 1 and is_spaced != legacy:
-        what = "a space" if legacy else "no space"
-        yield f"with legacy={json_text(legacy)} puts {what} behind special tokens, and tokenizer.json does otherwise"
+        spacing = "a space" if legacy else "no space"
+        yield f"with legacy={json_text(legacy)} puts {spacing} behind special tokens, and tokenizer.json does otherwise"
 
 
 def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> Iterator[str]:
