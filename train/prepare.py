@@ -34,6 +34,9 @@ builtin, tfds:NAME, a path, URL or quoted glob of .txt .jsonl .csv .tsv .parquet
 
 ALIASES = {"data": "data.source"}
 
+# Seconds between two lines about the progress.
+_PATIENCE = 20
+
 # What of the section `data` says how text is read.
 _OF_READING = tuple(f"data.{name}" for name in ("source", "field", "header", "split", "format", "control_tokens"))
 
@@ -205,18 +208,15 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
         done = runners.in_processes(work, pieces, workers)
     total, began = sum(piece.size for piece in pieces), time.perf_counter()
     title = f"{len(pieces):,} pieces of {human_bytes(total)} in all, {workers} at a time"
+    done_pieces, said = 0, began
     with log.progress(title, total) as advance:
-        for count, piece in enumerate(_finished(done, log, began), start=1):
-            advance(piece.size)
-            if not log.console.is_terminal:
-                log.info(f"{count:,} of {len(pieces):,} pieces after {time.perf_counter() - began:,.0f} s")
-
-
-def _finished(done: "Iterator[WorkPiece | None]", log: "Log", began: float) -> "Iterator[WorkPiece]":
-    """The pieces that are complete, without the signs of life between them."""
-    for piece in done:
-        if piece is not None:
-            yield piece
+        for piece in done:
+            if piece is not None:
+                advance(piece.size)
+                done_pieces += 1
+            if not log.console.is_terminal and time.perf_counter() - said > _PATIENCE:
+                said = time.perf_counter()
+                log.info(f"{done_pieces:,} of {len(pieces):,} pieces after {said - began:,.0f} s")
 
 
 def _verify(store: Path, pieces: "Sequence[WorkPiece]", log: "Log") -> None:

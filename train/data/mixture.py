@@ -1,7 +1,7 @@
 """Mixtures of sources: which source row k of a run is from, by exact integers, at any k and without drift.
 
 A mixture is a list of phases. A phase begins at a row of the run and gives every source an integer share. Of the first
-k rows of a phase, as many are of a source as its share says, up to one row; so a run resumes at any row.
+k rows of a phase, as many are of a source as its share says, up to log2 of the number of sources, after any k.
 """
 
 import itertools
@@ -15,8 +15,8 @@ import numpy as np
 from train import UserError
 from train.settings.schema import Data, Run
 
-# What the shares of weights add up to: a share is wrong by less than 6e-8, and 5e11 rows fit into 64 bits.
-_TOTAL = 1 << 24
+# What the shares of weights add up to: a share is wrong by less than 6e-8. What shares may add up to in 64 bits.
+_TOTAL, _LARGEST = 1 << 24, 1 << 31
 
 
 class Phase(NamedTuple):
@@ -49,13 +49,21 @@ def counts_before(rows: np.ndarray, phases: Sequence[Phase], names: Sequence[str
     for index, phase in enumerate(phases):
         end = phases[index + 1].first if index + 1 < len(phases) else None
         within = np.clip(rows - phase.first, 0, None if end is None else end - phase.first)
-        left, rest = within.astype(np.int64), sum(phase.shares.values())
-        for source, name in enumerate(names):
-            share = phase.shares.get(name, 0)
-            after = left * (rest - share) // rest if share else left
-            counts[source] += left - after
-            left, rest = after, rest - share
+        counts += np.stack(_divided(within.astype(np.int64), [phase.shares.get(name, 0) for name in names]))
     return counts
+
+
+def _divided(rows: np.ndarray, shares: Sequence[int]) -> list[np.ndarray]:
+    """So many first rows [K], divided among sources by these shares: halves of the sources, and halves of these.
+
+    With a row more, one source has one more. A count is exact but for a row in each of the log2(S) divisions.
+    """
+    if len(shares) == 1:
+        return [rows]
+    middle, total = len(shares) // 2, max(1, sum(shares))
+    part, (cycles, left) = sum(shares[:middle]), np.divmod(rows, total)
+    first = cycles * part + left * part // total
+    return [*_divided(first, shares[:middle]), *_divided(rows - first, shares[middle:])]
 
 
 class MixedRows(NamedTuple):
@@ -132,7 +140,7 @@ def _shares(data: Data, weights: dict[str, float] | None, sizes: Mapping[str, in
         return _rounded(weights)
     if data.mixture == "unimax":
         return _rounded(_unimax(sizes, rows, data.max_epochs or 1.0))
-    if data.temperature == 1:
+    if data.temperature == 1 and sum(sizes.values()) < _LARGEST:
         return dict(sizes)  # each row of each source once, and then again
     largest = max(sizes.values())
     return _rounded({name: (size / largest) ** (1 / data.temperature) for name, size in sizes.items()})

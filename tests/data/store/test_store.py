@@ -6,7 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from train import prepare
+from train import UserError, prepare
+from train.data.store import layout
 from train.screens.console import Log
 from train.tasks import resolve, table
 
@@ -24,6 +25,7 @@ def write(path, documents):
 def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(layout.os, "fsync", lambda handle: None)  # no power is cut here
         yield
 
 
@@ -107,3 +109,41 @@ def test_several_shards_have_every_token_once(folder, name):
             for corpus in (single, several)
         ]
         assert totals[0] == totals[1], "a target for every token, and for every mark behind a document"
+
+
+def test_a_mixture_of_stores(folder):
+    """Rows of each source come as often as its share says; run.json keeps the integers."""
+    stores = f"--data={folder}/train,{folder}/valid"
+    corpus = corpus_of("--task=mlm", stores, f"--eval-data={folder}/valid", "--data.mixture=train:1,valid:3")
+    assert corpus.facts()["mixture"] == [[0, {"train": 1 << 22, "valid": 3 << 22}]]
+    sources, _ = corpus.rows(3)
+    assert np.bincount(sources).tolist() == [2, 6]
+    lengths = corpus.facts()["sources"]
+    assert corpus.overview()["sources"] == "; ".join(
+        f"{name} {count} rows, {count / lengths[name]:.2f} epochs"
+        for name, count in {"train": 80, "valid": 240}.items()
+    )
+    whole_batch = corpus.batch(3)
+    half = corpus.batch(3, lambda rows: np.arange(rows) < 4)
+    kept = half["segments"].any(1)
+    assert kept[:4].all()
+    np.testing.assert_array_equal(half["tokens"][:4], whole_batch["tokens"][:4])
+
+
+def test_what_a_store_cannot_do(folder):
+    for words, sentence in {
+        ("--task=mlm", "--task.nsp=true"): "is a store of tokens, and what was asked for needs the text",
+        ("--task=skipthought",): "is a store of tokens, and what was asked for needs the text",
+        ("--task=mlm", "--data.folds=3"): "--data.folds=3 divides a text, and a store is divided already",
+        ("--task=mlm", "--batch.length=16"): "has no plan of rows of 16 tokens; make one with python -m train.prepare",
+        ("--task=mlm", "--data.pack=false"): "--length=32 --pack=false",
+        ("--task=mlm", "--tokenizer.kind=bpe", "--tokenizer.dropout=0.1"): "a store has one segmentation",
+        ("--task=lm", "--model.length=32", "--task.score-from=cat"): "--task.score-from=cat looks through the text",
+    }.items():
+        argv = [f"--data={folder}/train", f"--eval-data={folder}/valid", "--batch.length=32", *words]
+        run = resolve.resolve(argv, None, None)[0]
+        with pytest.raises(UserError) as error:
+            table.task_of(run).load(run, Log(quiet=True))
+        assert sentence in str(error.value)
+    with pytest.raises(UserError, match="holds out no text for validation; name some with --eval-data"):
+        corpus_of("--task=mlm", f"--data={folder}/train")

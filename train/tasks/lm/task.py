@@ -164,7 +164,7 @@ def _scored(run: Run[Lm], tokenizer: Tokenizer, text: DocumentTokens, source: st
         return text
     if not isinstance(text, TokenizedTexts):
         raise UserError(
-            f"--task.score-from={task.score_from} looks all text through, and {source} is a store; give text"
+            f"--task.score-from={task.score_from} looks through the text, and {source} is a store; give text"
         )
     if not task.windows:
         generated.check_length(source, int(text.lengths.max(initial=0)), run.batch.length)
