@@ -2,17 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, use_abstract_mesh
+from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
 from tfm.low_rank import with_dropout_keys
 from tfm.params import PyTree
+from train.devices.compiling import YNNPACK, is_known
 from train.losses.joint import JointLoss
 from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
 from train.losses.teaching import with_totals
@@ -32,10 +33,10 @@ TrainStep = Callable[[State, Mapping[str, Array]], tuple[State, dict[str, Array]
 # a program from which they pay: one with several heaps is compiled at every start (M42).
 HEAP, LARGEST, HEAPS_FROM = 56 << 20, 84 << 20, 100
 
-# Compiler options of a step, by platform. On a CPU: XLA's own products and sums instead of YNNPACK's (M13: 0.88 to 0.99
-# of a step), which alone has products of bfloat16 (M50). On a GPU: products of cuBLAS, which add biases and apply GELU
-# before they write, instead of Triton's; and each product for itself, for merged ones leave copies behind (M60).
-HEAPS, YNNPACK = "xla_multiheap_size_constraint_per_heap", "xla_cpu_experimental_ynn_fusion_type"
+# Compiler options of a step, by platform. On a CPU: XLA's own products and sums. On a GPU: products of cuBLAS, which
+# add biases and apply GELU before they write, instead of Triton's; and each product for itself, for merged ones leave
+# copies behind (M60).
+HEAPS = "xla_multiheap_size_constraint_per_heap"
 OPTIONS = {
     "cpu": {YNNPACK: "", HEAPS: str(HEAP)},
     "gpu": {"xla_gpu_enable_triton_gemm": "False", "xla_gpu_dot_merger_threshold_mb": "0"},
@@ -254,20 +255,9 @@ def compiler_options(platform: str, dtype: str, largest: float, steps: int) -> d
     """The options of a platform that its compiler knows, for a model that computes in `dtype`; heaps only if its
     largest array fits `LARGEST`, in a program that runs at least `HEAPS_FROM` `steps`. They change no result."""
     options = OPTIONS.get(platform, {}) | (OPTIONS_OF_BFLOAT16.get(platform, {}) if dtype == "bfloat16" else {})
-    options = {name: value for name, value in options.items() if _is_known(name, value)}
+    options = {name: value for name, value in options.items() if is_known(name, value)}
     if largest > LARGEST or steps < HEAPS_FROM:
         options.pop(HEAPS, None)
     elif largest > HEAP and HEAPS in options and jax.config.jax_logging_level == "NOTSET":  # type: ignore[attr-defined]
         jax.config.update("jax_logging_level", "ERROR")  # XLA warns of each such array, many times
     return options
-
-
-@cache
-def _is_known(name: str, value: str) -> bool:
-    """Whether this XLA has an option."""
-    try:
-        with use_abstract_mesh(AbstractMesh((), ())):  # compiled for this machine, whatever a plan is for
-            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
-    except jax.errors.JaxRuntimeError:
-        return False
-    return True

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,6 +17,7 @@ from train.data import packing, windows
 from train.data.processors import TOKENIZER
 from train.data.reading import TokenTexts, read_texts, say_fallback
 from train.data.tokens import TokenizedTexts, in_memory
+from train.devices.compiling import jit_reading
 from train.lab.embedding.expansion import Expansion
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
@@ -62,6 +62,11 @@ class Reading:
     layers: tuple[int, ...]
     pools: tuple[str, ...]
     unpooled: int = 0
+
+    @property
+    def dtype(self) -> str:
+        """That of products."""
+        return self.config.dtype
 
 
 @final
@@ -157,7 +162,7 @@ def text_frame(folder: RunFolder | HfFolder) -> tuple[list[int], list[int]]:
     return [ids[role.strip("{}")] for role in before.split()], [ids[role.strip("{}")] for role in after.split()]
 
 
-@partial(jax.jit, static_argnums=1)
+@jit_reading(1)
 def _vectors(params: tfm.Encoder, reading: Reading, batch: Mapping[str, Array]) -> dict[str, Array]:
     """A batch of texts (`train.data.text_rows`) -> float32 [B*n,D], D for each layer that is pooled."""
     config, tokens, segments = reading.config, batch["tokens"], batch["segments"]

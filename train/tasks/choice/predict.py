@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 import tfm
@@ -13,6 +12,7 @@ from train import UserError
 from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
 from train.data.tokens import in_memory
+from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
@@ -68,7 +68,7 @@ def _predicted(row: Mapping[str, Any], probabilities: np.ndarray) -> Prediction:
     return Prediction(f"{place}\t{choice}\t{probabilities[place]:.4f}", {**row, **facts})
 
 
-@partial(jax.jit, static_argnums=1)
+@jit_reading(1)
 def _scores(params, model: tfm.Config, batch):
     return {"scores": outputs(params, model, batch, None).logits}
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 
 import tfm
@@ -12,6 +11,7 @@ from train import UserError
 from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
 from train.data.tokens import in_memory
+from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
@@ -65,7 +65,7 @@ def predict(
                 yield Prediction(f"{guess.label}\t{guess.probability}".rstrip("\t"), {**texts[row], **facts})
 
 
-@partial(jax.jit, static_argnums=1)
+@jit_reading(1)
 def _scores(params, model: tfm.Config, batch):
     return {"scores": outputs(params, model, batch, None).logits}
 

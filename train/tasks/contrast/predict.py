@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -14,6 +13,7 @@ from train.data import packing
 from train.data.pairs import join
 from train.data.reading import TokenTexts, blocks, read_texts, say_fallback
 from train.data.tokens import in_memory
+from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.gate import user_errors
@@ -66,7 +66,7 @@ def _rows(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> TokenTexts
     return TokenTexts(ids, length, specials)
 
 
-@partial(jax.jit, static_argnums=(1, 2, 3))
+@jit_reading(1, 2, 3)
 def _vectors(params, model: tfm.Config, pools: tuple[str, ...], unpooled: int, batch):
     """A batch of texts (`train.data.text_rows`) -> the pooled states [B*n,D] of each."""
     positions = batch["positions"] if model.reads_packed else None

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,6 +14,7 @@ import tfm
 from train import UserError
 from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
+from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
@@ -200,7 +200,7 @@ def predict(
         yield prediction(questions[question], answers, abstains)
 
 
-@partial(jax.jit, static_argnums=1)
+@jit_reading(1)
 def _logits(params, model: tfm.Config, batch):
     starts, ends = jnp.unstack(outputs(params, model, batch, None).logits, axis=1)
     return {"start_logits": starts, "end_logits": ends}

@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 import tfm
 from train.data.reading import blocks, read_texts, say_fallback
 from train.data.sources import files
 from train.data.sources.files import Row
+from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
@@ -146,7 +146,7 @@ def predict(params: tfm.Tagger, folder: Folder, queries: Sequence[Query], log: L
                     parts = []
 
 
-@partial(jax.jit, static_argnums=1)
+@jit_reading(1)
 def _logits(params, model: tfm.Config, batch):
     return {"logits": outputs(params, model, batch, None).logits}
 
