@@ -289,7 +289,7 @@ def gradient(case):
 
 
 GRADED = [name for name, case in CASES.items() if floats(case)]
-QUICK = {"linear", "attend", "lookup"}
+QUICK = {"linear", "lookup"}
 
 
 @pytest.mark.parametrize("name", some(GRADED, slow=set(GRADED) - QUICK))

@@ -150,6 +150,7 @@ def test_a_cache_has_the_wavelengths_of_its_slots(name, original):
     assert np.allclose(cached(TOKENS), unscaled, atol=1e-2) == (name == "dynamic" and original == 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamic", pytest.param("longrope", marks=pytest.mark.slow)])
 def test_up_to_the_original_length_padding_does_not_matter(name):
     """A longer row has other wavelengths only where it is longer than the texts of training."""

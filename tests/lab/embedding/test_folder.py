@@ -68,7 +68,7 @@ def states_of(folder, text):
 POOLS = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0)}
 CASES = [
     pytest.param("mlm", "mean", (-1,), marks=pytest.mark.slow),
-    ("mlm", "max", (0, 1, -1)),
+    pytest.param("mlm", "max", (0, 1, -1), marks=pytest.mark.slow),
     pytest.param("lm", "last", (-1,), marks=pytest.mark.slow),
     pytest.param("translate", "first", (2,), marks=pytest.mark.slow),
     pytest.param("lm", "mean", (0, 1), marks=pytest.mark.slow),
