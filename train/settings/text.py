@@ -73,6 +73,7 @@ class Tokenizer:
     path: instead of training: tokenizer.json, vocab.txt, SentencePiece's .model, vocab.json beside merges.txt
     dropout: rate of merges that are left out at random when a training text is split (bpe)
     draws: random splits of the training text that are made and taken in turn, one an epoch
+    sentinels: tokens that stand for spans that are left out (denoise), <extra_id_0> and so on, added behind the others
     """
 
     kind: Literal["wordpiece", "bpe", "unigram", "word", "char"] = "wordpiece"
@@ -82,10 +83,12 @@ class Tokenizer:
     path: str = ""
     dropout: float = 0.0
     draws: int = 4
+    sentinels: int = 0
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, draws=1)
+        check_minimum(self, draws=1, sentinels=0)
+        check_maximum(self, "no row has as many spans", sentinels=1 << 16)
         check_maximum(self, "each draw tokenizes all of the text", draws=1000)
         check_maximum(self, "no tokenizer is as large", vocab=1 << 20)
         if self.vocab < 300:

@@ -35,7 +35,10 @@ MAY_CHANGE = (
 _OF_THE_START = ("stop_at", "resume", "distributed.")
 
 # Fields that --init inherits for the same task alone.
-_OF_THE_TASK = ("model.head.pool", "model.head.features", "task.start")
+_OF_THE_TASK = ("model.head.pool", "model.head.features")
+
+# A field that --init inherits for every task that has it.
+_START = "task.start"
 
 # What the section `data` says of training alone.
 _OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
@@ -158,12 +161,13 @@ def _without_tune(values: Mapping[str, Any]) -> dict[str, Any]:
 def _inherited(task: str, source: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a saved run that its weights have decided."""
     own = {"model.classes", *(f"model.{name}" for name in COMPUTE), *_OF_THE_TASK}
+    inherits = {name: source[name] for name in (_START,) if name in source and hasattr(TASKS[task].options, "start")}
     values = {name: value for name, value in source.items() if name.startswith("model.") and name not in own}
     before = TASKS.get(source.get("task", ""))
     if before is not None and before.options.is_causal and not TASKS[task].options.is_causal:
         values["model.head.causal"] = True
     of_the_task = {name: source[name] for name in _OF_THE_TASK if name in source}
-    return values | (of_the_task if source.get("task") == task else {})
+    return values | inherits | (of_the_task if source.get("task") == task else {})
 
 
 def _nearest_preset(task: str, width: int | None) -> str:

@@ -14,7 +14,7 @@ from train import UserError
 from train.files import cache
 from train.settings import schema
 from train.settings.gate import user_errors
-from train.text import hf_roles, sentencepiece_model, tokenizer_classes, tokenizer_kinds
+from train.text import hf_roles, sentencepiece_model, sentinels, tokenizer_classes, tokenizer_kinds
 from train.text.special import ROLES, AnyTokenizer, ConfiguredTokenizer, added_tokens, special_tokens
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
 
     if options.path:
         casing = tokenizer_kinds.Casing(options.lower, options.strip_accents)
-        return _with_roles(_configured(read(Path(options.path), casing), Path(options.path)), options.path)
+        tokenizer = _with_roles(_configured(read(Path(options.path), casing), Path(options.path)), options.path)
+        sentinels.add(tokenizer, options.sentinels)
+        return tokenizer
     key = cache.digest([options.kind, str(options.vocab), f"{options.lower} {options.strip_accents}"], texts)
     path = cache.cache_dir() / "tokenizers" / f"{key}.json"
     content = cache.read(path)
@@ -74,7 +76,9 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
         with log.waiting(_training_message(options, texts)):
             content = memoryview(train(options, texts).to_str().encode())
         cache.write(path, content)
-    return Tokenizer.from_buffer(bytes(content))
+    tokenizer = Tokenizer.from_buffer(bytes(content))
+    sentinels.add(tokenizer, options.sentinels)
+    return tokenizer
 
 
 def train(options: schema.Tokenizer, texts: Iterable[str]):
