@@ -49,7 +49,7 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 # Sections and flags that `--help` lists without their explanations.
 _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens", "checkpoint.verify", "batch.shapes"),
-    *("task.length_offset", "task.early_stopping", "task.source_language", "task.target_language"),
+    *("task.length_", "task.early_stopping", "task.source_language", "task.target_language"),
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
