@@ -93,15 +93,15 @@ def test_losses_are_those_of_transformers(text):
 
     folder = open_folder("denoise")
     batch = folder.task.load(folder.config, Log(quiet=True), folder).valid.batch(np.arange(4), np.random.default_rng(0))
-    ours = folder.task.loss(folder.load(log=lambda line: None), folder.config.model, batch, None)
+    sums = folder.task.loss(folder.load(log=lambda line: None), folder.config.model, batch, None)
     model = transformers.T5ForConditionalGeneration.from_pretrained("folder").eval()
     tensors = {name: torch.from_numpy(field) for name, field in batch.items()}
     labels = torch.where(tensors["weights"] > 0, tensors["targets"], -100).long()
     with torch.no_grad():
-        theirs = model(
+        expected = model(
             input_ids=tensors["tokens"].long(), attention_mask=tensors["valid"].long(), labels=labels,
             decoder_input_ids=tensors["target"].long(),
         ).loss  # fmt: skip
-    assert float(ours["loss"]) / float(ours["weight"]) == pytest.approx(float(theirs), abs=1e-5)
+    assert float(sums["loss"]) / float(sums["weight"]) == pytest.approx(float(expected), abs=1e-5)
     tokenizer = transformers.AutoTokenizer.from_pretrained("folder")
     assert tokenizer.convert_tokens_to_ids("<extra_id_0>") == len(tokenizer) - 1

@@ -42,7 +42,7 @@ class RowSizes(NamedTuple):
 
 
 def row_sizes(denoiser: Denoiser, length: int, specials: int) -> RowSizes:
-    """The longest text whose inputs and targets have at most `length` tokens, `specials` around each included."""
+    """The longest text whose inputs and targets have at max_parts `length` tokens, `specials` around each included."""
     if denoiser.rate is None or denoiser.span is None:
         text = length - specials + 1  # at least one token is on the other side
         return RowSizes(text, length, length, 0)
@@ -65,9 +65,9 @@ def composition(rng: np.random.Generator, totals: np.ndarray, parts: np.ndarray,
     chosen = place < parts[:, None] - 1
     np.put_along_axis(cuts, np.argsort(priority, axis=1, kind="stable"), chosen, axis=1)
     part = np.cumsum(cuts, axis=1) - cuts  # a cut ends the part of its token
-    most = max(int(parts.max(initial=0)), 1)
-    flat = (part + most * np.arange(len(totals))[:, None])[place < totals[:, None]]
-    return np.bincount(flat, minlength=most * len(totals)).reshape(len(totals), most)
+    max_parts = max(int(parts.max(initial=0)), 1)
+    flat = (part + max_parts * np.arange(len(totals))[:, None])[place < totals[:, None]]
+    return np.bincount(flat, minlength=max_parts * len(totals)).reshape(len(totals), max_parts)
 
 
 def span_mask(rng: np.random.Generator, lengths: np.ndarray, counts: NoiseCounts, width: int) -> np.ndarray:
