@@ -120,7 +120,7 @@ def test_full_rows_have_no_padding_and_give_the_text_back():
     for inputs, targets in zip(batch["tokens"].tolist(), batch["targets"].tolist(), strict=True):
         for token in inputs[:-1]:
             place = targets.index(token) + 1 if token in SENTINELS else None
-            span = itertools.takewhile(lambda token: other not in (*SENTINELS, END), targets[place:] if place else [])
+            span = itertools.takewhile(lambda token: token not in (*SENTINELS, END), targets[place:] if place else [])
             restored += span if place else [token]
     assert restored == TEXT.ids[: len(restored)].tolist()
     assert len(restored) == 70 * len(numbers)

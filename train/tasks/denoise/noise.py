@@ -42,7 +42,7 @@ class RowSizes(NamedTuple):
 
 
 def row_sizes(denoiser: Denoiser, length: int, specials: int) -> RowSizes:
-    """The longest text whose inputs and targets have at max_parts `length` tokens, `specials` around each included."""
+    """The longest text whose inputs and targets have at most `length` tokens, `specials` around each included."""
     if denoiser.rate is None or denoiser.span is None:
         text = length - specials + 1  # at least one token is on the other side
         return RowSizes(text, length, length, 0)
