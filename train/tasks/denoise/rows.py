@@ -13,8 +13,8 @@ from train.tasks.lm.rows import SpanWindows
 from train.text.tokenize import SequenceTemplate
 
 
-class Pieces(NamedTuple):
-    """Pieces of a text: ids [B,W], bool [B,W], where they have tokens, and bool [B,W], those that are left out.
+class DrawnPieces(NamedTuple):
+    """DrawnPieces of a text: ids [B,W], bool [B,W], where they have tokens, and bool [B,W], those that are left out.
 
     has_spans: bool [B], False where all tokens after a prefix are left out
     """
@@ -92,7 +92,7 @@ class DenoisingRows:
         prefix, suffix = self.template.frames[0]
         return len(prefix) + len(suffix)
 
-    def _pieces(self, rows: np.ndarray, rng: np.random.Generator) -> Pieces:
+    def _pieces(self, rows: np.ndarray, rng: np.random.Generator) -> DrawnPieces:
         """The tokens of these rows, and what is left out; row -1 is empty, and so is a piece of one token."""
         chosen = rng.choice(len(self.denoisers), size=len(rows), p=[denoiser.share for denoiser in self.denoisers])
         shifts, offsets, cuts = rng.random((3, len(rows)))
@@ -118,7 +118,7 @@ class DenoisingRows:
         removed = noise.span_mask(rng, sizes, counts, self.width)
         cut = 1 + (cuts * np.maximum(sizes - 1, 0)).astype(np.int64)
         after = (np.arange(self.width) >= cut[:, None]) & valid
-        return Pieces(ids, valid, np.where(is_prefix[:, None], after, removed), ~is_prefix)
+        return DrawnPieces(ids, valid, np.where(is_prefix[:, None], after, removed), ~is_prefix)
 
     def _wrapped(
         self, side: Corrupted, is_filled: np.ndarray, length: int, frame: tuple[list[int], list[int]]
