@@ -160,6 +160,26 @@ def test_fairseq_numbers_pieces_anew(tmp_path):
     assert tokenizer.decode([0, 5, 6, 5, 2]) == "ab a"
 
 
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"split_special_tokens": True}, "split_special_tokens=true is not supported without tokenizer.json"),
+        ({"unk_token": None}, "unk_token is null, and sentencepiece.bpe.model has <unk>; remove the field"),
+        ({"add_prefix_space": None}, "add_prefix_space=false, and words of sentencepiece.bpe.model begin"),
+    ],
+)
+def test_fields_that_pieces_contradict(tmp_path, fields, sentence):
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(model("\u2581", "\u2581a", "b"))
+    with pytest.raises(ValueError, match=sentence):
+        tokenizer_classes.read(folder(tmp_path, model_type="xlm-roberta", **fields))
+
+
+def test_marks_of_texts_that_are_not_read_are_said(tmp_path):
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(model("\u2581", "\u2581a", "b"))
+    with pytest.warns(UserWarning, match="add_eos_token is not read"):
+        tokenizer_classes.read(folder(tmp_path, model_type="xlm-roberta", add_eos_token=False))
+
+
 def test_a_pair_of_models_shares_the_ids_of_vocab_json(tmp_path):
     """A piece of the other language is unknown in a text, and both languages can be written."""
     tokens = ["</s>", "<unk>", "▁", "▁a", "b", ">>de<<", "▁ein", "x", "<pad>"]

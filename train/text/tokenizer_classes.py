@@ -238,6 +238,7 @@ def _with_special(rules: TokenizerClass, build: "Build", files: TokenizerFiles) 
     """The tokenizer with its special tokens, and with what it puts around texts."""
     names = {field: files.name(field, default) for field, default in rules.special.items()}
     names |= {field: token.content for field, token in files.special.items()}
+    tokenizer_files.check_pieces(files, rules.files[-1], rules.special, rules.template is not None)
     tokenizer = build(files, names)
     add_tokens(tokenizer, files, _named(tokenizer, rules, files))
     tokenizer.post_processor = post_processor(tokenizer, rules, files, names)

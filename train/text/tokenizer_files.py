@@ -4,6 +4,7 @@ tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.jso
 the same thing in two ways, nothing is taken: the error names both.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -50,8 +51,8 @@ class TokenizerFiles(NamedTuple):
     extra: "list[AddedToken]"
 
     def option(self, name: str, default: bool) -> bool:
-        """A field that is true or false."""
-        value = check_object(f"{self.folder / _CONFIG}: ", self.options, {name: bool | None}).get(name)
+        """A field that is true or false; see `stated`."""
+        value = self.stated(name)
         return default if value is None else value
 
     def optional(self, name: str) -> bool | None:
@@ -61,7 +62,8 @@ class TokenizerFiles(NamedTuple):
     def stated(self, name: str) -> bool | None:
         """A field that is true or false; null is false, as in transformers, but where that stands for a default."""
         value = self.optional(name)
-        has_default = name == "strip_accents" or (name == "add_prefix_space" and self.class_name == "LlamaTokenizer")
+        is_llama = "Llama" in self.class_name or (not self.class_name and self.model_type in ("llama", "mistral"))
+        has_default = name == "strip_accents" or (name == "add_prefix_space" and is_llama)
         return False if value is None and name in self.options and not has_default else value
 
     def text(self, name: str, default: str) -> str:
@@ -100,6 +102,24 @@ def read(folder: Path) -> TokenizerFiles:
     class_name = _class_name(folder, options, model)
     fields = {**dict.fromkeys(name for source in sources for name in source), **fields}
     return TokenizerFiles(folder, class_name, model_type, options, fields, special, flagged, numbered, extra)
+
+
+def check_pieces(files: TokenizerFiles, vocabulary: str, special: Mapping[str, str], has_frame: bool) -> None:
+    """Raises ValueError for fields that transformers applies to the pieces of a SentencePiece model, the file
+    `vocabulary`; warns of those that change nothing here.
+
+    special: the tokens of the class by their field; has_frame: whether the class says what stands around texts
+    """
+    if not vocabulary.endswith((".model", ".spm")):
+        return
+    if files.optional("split_special_tokens"):
+        raise ValueError("split_special_tokens=true is not supported without tokenizer.json; remove the field")
+    for field in ("unk_token", "pad_token"):
+        if field in files.options and files.options[field] is None and field in special:
+            raise ValueError(f"{field} is null, and {vocabulary} has {special[field]}; remove the field")
+    for field in ("add_bos_token", "add_eos_token"):
+        if field in files.options and has_frame:
+            warnings.warn(f"{field} is not read: the class says what stands around texts", stacklevel=2)
 
 
 def _object(path: Path) -> dict[str, object]:
