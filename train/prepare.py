@@ -250,6 +250,7 @@ def _finish(store: Path, request: "Request", log: "Log") -> None:
                 sources[piece.name.partition("/")[0]].setdefault(part, []).append(layout.Shard.of(shard))
     if missing:
         return log.info(f"{missing:,} of {len(request.pieces):,} pieces are missing: run the other parts")
+    layout.remove_unfinished(store)
     if not any(sources.values()):
         raise UserError("the sources hold no text; check the files, or choose others")
     tokenizer = layout.read_tokenizer(store)
@@ -264,9 +265,12 @@ def _overview(manifest: "Manifest") -> dict[str, str]:
     """Lines about the sources of a store."""
     lines = {}
     for source, parts in manifest.sources.items():
-        counts = [f"{sum(shard.ids for shard in shards):,} tokens to {part}" for part, shards in parts.items()]
-        documents = sum(shard.documents for shards in parts.values() for shard in shards)
-        lines[source] = f"{', '.join(counts)}, {documents:,} documents"
+        ids = {part: sum(shard.ids for shard in shards) / 1e6 for part, shards in parts.items()}
+        size = sum(shard.bytes for shards in parts.values() for shard in shards) / 1e6
+        lines[source] = (
+            f"{ids.get('train', 0.0):,.2f} million tokens to train on, {ids.get('valid', 0.0):,.2f} to validate on, of "
+            f"{size:,.1f} MB of text"
+        )
     return lines
 
 

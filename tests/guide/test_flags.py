@@ -58,7 +58,7 @@ def test_flags_of_commands_exist(page, command):
     options = [field.name for field in dataclasses.fields(options_class)] if options_class else []
     own, shared = flags.split_argv(words, options)
     if options:
-        _unknown(lambda: flags.build(options_class, flags.parse(own)))
+        _unknown(lambda: flags.build(options_class, flags.parse(own, getattr(module, "ALIASES", None))))
     presets = [word.partition("=")[2] for word in words if word.startswith("--preset=")]
     assert {*presets} <= {name for of_task in PRESETS.values() for name in of_task}
     passes_on = not options or name in (

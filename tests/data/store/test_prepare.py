@@ -128,6 +128,18 @@ def test_interruptions_change_no_byte(texts, tmp_path, pieces, monkeypatch):
         assert content(store) == expected, last
 
 
+def test_what_killed_processes_leave_is_removed(texts, tmp_path):
+    store = tmp_path / "store"
+    assert run(*flags(texts, store)) == 0
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    host = layout.socket.gethostname()
+    for process in (dead.pid, os.getpid()):
+        (store / "store" / f"{layout.UNFINISHED}{host}-{process}-a.bin").touch()
+    assert run(*flags(texts, store)) == 0
+    assert [path.name for path in store.rglob(".part-*")] == [f"{layout.UNFINISHED}{host}-{os.getpid()}-a.bin"]
+
+
 def test_parts_are_jobs(texts, tmp_path, pieces, capsys):
     assert run(*flags(texts, tmp_path / "a" / "store")) == 0
     store = tmp_path / "b" / "store"
@@ -352,10 +364,32 @@ def test_kills(texts, tmp_path, victim):
             process.kill()
             process.wait()
             assert start(store).wait() == 0
-        assert content(store) == expected
+        assert content(store) == expected, attempt
 
 
 def children(pid):
     """The workers of a command."""
     pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in pids if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.slow
+def test_dask(texts, tmp_path):
+    """Workers in processes of their own, one of which is killed: the store is that of this process."""
+    distributed = pytest.importorskip("distributed")
+    write(texts / "dask.jsonl", DOCUMENTS * 40)
+    options = [f"--data={texts}/dask.jsonl", f"--tokenizer.path={texts}/tokenizer.json", "--shard=9000", "--length=32"]
+    assert run(*options, f"--to={tmp_path}/a/store") == 0
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
+        argv = [sys.executable, "-m", "train.prepare", *options, f"--to={tmp_path}/b/store", "--runner=dask"]
+        argv.append(f"--dask.scheduler={cluster.scheduler_address}")
+        process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        while process.poll() is None and not list((tmp_path / "b").rglob("00000-00*.json")):
+            time.sleep(0.05)
+        with distributed.Client(cluster) as client:
+            pids = client.run(os.getpid)
+            busy = [worker for worker, keys in client.processing().items() if keys]
+        for worker in busy:
+            os.kill(pids[worker], signal.SIGKILL)
+        assert process.wait(120) == 0
+    assert content(tmp_path / "b" / "store") == content(tmp_path / "a" / "store")

@@ -228,3 +228,16 @@ def damaged_files(store: Path, shard: Shard) -> Iterator[Path]:
         path = store / f"{shard.file}{ending}"
         if not path.exists() or checksums(path) != list(expected):
             yield path
+
+
+def remove_unfinished(store: Path) -> None:
+    """Removes what processes of this machine have left behind that were killed."""
+    host = socket.gethostname()
+    for path in store.rglob(f"{UNFINISHED}{host}-*"):
+        process = int(path.name.removeprefix(f"{UNFINISHED}{host}-").partition("-")[0])
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            path.unlink(missing_ok=True)
+        except PermissionError:
+            continue
