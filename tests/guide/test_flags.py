@@ -46,6 +46,11 @@ def options_of(module) -> type | None:
     return getattr(module, f"{command.capitalize()}Options", getattr(module, "Options", None))
 
 
+def options_fields(cls: type | None) -> tuple[dataclasses.Field, ...]:
+    """The fields of the class of a command's flags."""
+    return dataclasses.fields(cls) if cls else ()
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_flags_of_commands_exist(page, command):
     name, *words = shlex.split(re.sub(r"[\[\]|]", " ", command))
@@ -55,8 +60,9 @@ def test_flags_of_commands_exist(page, command):
     left_out = (*REPEATED.get(name, ()), "--help")
     words = [word for word in words if word.startswith("--") and not word.startswith(left_out)]
     options_class = options_of(module)
-    options = [field.name for field in dataclasses.fields(options_class)] if options_class else []
-    own, shared = flags.split_argv(words, options)
+    options = [field.name for field in options_fields(options_class)]
+    sections = [f"{field.name}." for field in options_fields(options_class) if dataclasses.is_dataclass(field.default)]
+    own, shared = flags.split_argv(words, [*options, *sections])
     if options:
         _unknown(lambda: flags.build(options_class, flags.parse(own, getattr(module, "ALIASES", None))))
     presets = [word.partition("=")[2] for word in words if word.startswith("--preset=")]
