@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from train.images.decoding import decode
 from train.images.processor import ImageProcessor, processor_text
 from train.images.processor_file import read_processor
 
@@ -107,3 +108,19 @@ def test_transformers_makes_the_same_pixels(name, tmp_path):
     np.testing.assert_allclose(processor.normalize(processor.prepare(PICTURE)), pixels, atol=1e-5)
     hf_processor.save_pretrained(tmp_path / "hf")
     assert read_processor(tmp_path / "hf/preprocessor_config.json") == processor
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("backend", ["pil", "torchvision"])
+def test_what_is_transparent_is_white_in_transformers_too(backend, tmp_path):
+    """Since 5: a picture that was converted to RGB before has lost its transparency; its hidden colours are read."""
+    transformers = pytest.importorskip("transformers")
+    alpha = np.linspace(0, 255, 600).astype(np.uint8).reshape(20, 30, 1)
+    picture = Image.fromarray(np.concatenate([np.asarray(PICTURE), alpha], axis=2))
+    picture.save(tmp_path / "picture.png")
+    (tmp_path / "preprocessor_config.json").write_text(processor_text(PROCESSORS["clip"]))
+    hf_processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend=backend)
+    pixels = np.asarray(hf_processor(picture, return_tensors="np")["pixel_values"][0]).transpose(1, 2, 0)
+    processor = PROCESSORS["clip"]
+    own = processor.normalize(processor.prepare(decode(tmp_path / "picture.png")))
+    np.testing.assert_allclose(own, pixels, atol=1e-5 if backend == "pil" else 0.02)
