@@ -219,6 +219,6 @@ def _number(environ: Environ, name: str) -> int | None:
     return environment_number(environ, name, _COUNT) if name else None
 
 
-def _first(*numbers: int | None) -> int | None:
-    """The first number that is one."""
-    return next((number for number in numbers if number is not None), None)
+def _first(*values: int | None) -> int | None:
+    """The first of these that is set."""
+    return next((value for value in values if value is not None), None)
