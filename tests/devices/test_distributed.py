@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -158,6 +159,33 @@ def test_four_processes_stop_for_a_signal_to_one_and_one_goes_on(home):
     with contextlib.chdir(home):
         assert call(main, "--resume", "--out=mlm-4", "--mesh.fsdp=1", "--mesh.tensor=2")[0] == 0
     assert_equal_runs(home, "mlm-1", "mlm-4")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "gone"), [(signal.SIGSTOP, 1), (signal.SIGKILL, 1), (signal.SIGSTOP, 0)])
+def test_a_process_that_is_gone_is_named(signum, gone, home):
+    """Of process 0 a kill ends the others at once, in JAX's coordination service."""
+    flags = [*SMALL, "--task=mlm", *TASKS["mlm"], f"--out=gone-{signum}-{gone}", "--distributed.patience=20"]
+    pair = start(home, [[*flags, "--steps=1000000", "--checkpoint.every=1000000"]], 2, 4)
+    try:
+        path, deadline = home / f"gone-{signum}-{gone}" / "metrics.jsonl", time.monotonic() + 500
+        while not (path.exists() and path.read_text().count("\n") > 2):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        pair[gone].send_signal(signum)
+        began = time.monotonic()
+        _, err = pair[1 - gone].communicate(timeout=120)
+        assert time.monotonic() - began < 60
+    finally:
+        for process in pair:
+            process.kill()
+    sentence = err.splitlines()[-1]
+    assert pair[1 - gone].returncode == 75, err
+    assert re.fullmatch(
+        rf"error: process {gone} \(process id {pair[gone].pid} on .*, after step \d+\) said nothing for \d+ s; "
+        rf"this is process {1 - gone} after step \d+; start all again with --resume",
+        sentence,
+    )
 
 
 @pytest.mark.slow

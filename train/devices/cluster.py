@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple
 
 from tfm.options.choices import Range
 from train import UserError
+from train.settings.distributed import Distributed
 from train.settings.gate import environment_number
-from train.settings.schema import Distributed
 
 Environ = Mapping[str, str]
 

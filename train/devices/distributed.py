@@ -2,8 +2,8 @@
 
 Every process runs the same command. It computes on its own devices and reads its own rows of each batch. The number of
 batches and their rows are a function of the configuration alone, so no process runs out of data before another. All
-write checkpoints; process 0 alone writes the other files of a run. If one process fails, JAX ends the others after 100
-seconds; `--resume` continues from the last checkpoint.
+write checkpoints; process 0 alone writes the other files of a run. If a process is gone, the others say so and end
+(`watchdog.py`); `--resume` continues from the last checkpoint.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from train import UserError
 from train.devices.cluster import find_cluster
-from train.settings.schema import Distributed
+from train.settings.distributed import Distributed
 
 if TYPE_CHECKING:
     import numpy as np

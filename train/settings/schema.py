@@ -5,6 +5,7 @@ from typing import Generic, Literal, TypeVar
 
 from tfm.config.model import Config
 from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
+from train.settings.distributed import Distributed
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.log import Logging
 from train.settings.task_options import TaskOptions
@@ -131,31 +132,6 @@ class Cpu:
 
     def __post_init__(self):
         check_fields(self)
-
-
-@dataclasses.dataclass(frozen=True)
-class Distributed:
-    """Several processes, each started with the same flags but its index.
-
-    SLURM, torchrun, XPK, Open MPI 4 and TPU hosts say all of this themselves, or the variables
-    JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do.
-
-    coordinator: host:port of process 0 | auto: as JAX finds it
-    processes: how many there are; none: as the environment says
-    process: the index of this one, from 0; none: as the environment says
-    timeout: seconds in which they must all have met
-    """
-
-    coordinator: str = ""
-    processes: int | None = None
-    process: int | None = None
-    timeout: int = 600
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, processes=1, process=0, timeout=1)
-        check_maximum(self, "no cluster is as large", processes=1 << 20, process=1 << 20)
-        check_maximum(self, "a day is enough", timeout=86_400)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tfm.params import PyTree
 from train import DivergedError
 from train.data import feed
 from train.data.corpus import Corpus
-from train.devices import distributed
+from train.devices import distributed, watchdog
 from train.losses.loss import MEMORY
 from train.runs import run_folder, saved
 from train.runs.state import State
@@ -126,6 +126,7 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
         results = {name: distributed.to_host(value) for name, value in arrays.items()}
         if tfm.names_not_finite(results):
             raise DivergedError(finite.explain(eval_step, params, fields, memory))
+        watchdog.moved()
         results, numbers = corpus.by_text(batch, results)
         rows.append(numbers)
         for name, value in results.items():

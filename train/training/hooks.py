@@ -11,7 +11,7 @@ import jax
 import tfm
 from tfm.options.dotted import flatten
 from train import DivergedError, interruption
-from train.devices import cpu, distributed
+from train.devices import cpu, distributed, watchdog
 from train.losses.teaching import training_metrics
 from train.runs import checkpoint, run_folder
 from train.runs.state import LossScale, State
@@ -104,6 +104,7 @@ class Hooks:
     def after_step(self, step: int, state: State, sums: Mapping[str, jax.Array]):
         """Log line, evaluation and checkpoint after that step, if they are due."""
         self.deferral.begin()
+        watchdog.moved(step)
         with _freed_if_not_finite(state):
             self._after_step(step, state, sums)
 

@@ -16,7 +16,7 @@ from tfm.params import PyTree
 from train import UserError
 from train.data.corpus import Corpus
 from train.data.targets import check_targets
-from train.devices import capacity, cpu, distributed, mesh
+from train.devices import capacity, cpu, distributed, mesh, watchdog
 from train.devices.specs import has_bfloat16
 from train.files import programs
 from train.runs import adapters, claim, pretrained, run_folder, takeover
@@ -45,7 +45,7 @@ def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
     """The folder of the run, which no other job can claim inside; sets the number of CPU devices."""
     trackers.check(run.log.trackers)
     mesh.use_cores(run, processes)
-    with claim.claimed_folder(run) as folder:
+    with watchdog.watching(run.distributed), claim.claimed_folder(run) as folder:
         yield folder
 
 
