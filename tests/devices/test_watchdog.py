@@ -13,7 +13,7 @@ OPTIONS = Distributed(patience=30, stall=600)
 
 def beats(count, *done, step=7):
     """Beats number `count` of processes that have done so much."""
-    return {peer: Beat(count, number, step, f"host{peer}", 100 + peer) for peer, number in enumerate(done)}
+    return {peer: Beat(count, steps, step, f"host{peer}", 100 + peer) for peer, steps in enumerate(done)}
 
 
 def peers(process=1):
