@@ -401,7 +401,8 @@ def fuzz(gate: Gate, folder: Path, examples: int):
     check()
 
 
-@pytest.mark.parametrize("name", GATES)
+# Three folders of transformers take eleven seconds; the slow test below has a thousand.
+@pytest.mark.parametrize("name", [name for name in GATES if name != "hf"])
 def test_a_few_faults(name, tmp_path, limits):
     fuzz(GATES[name], tmp_path, round(3 * SHARES[name]))
 

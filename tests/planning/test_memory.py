@@ -15,6 +15,7 @@ from train.runs.state import State
 from train.training import step
 
 
+@pytest.mark.slow
 def test_bytes_of_the_state_are_those_of_a_state():
     """Against the arrays of a real state, as they lie on the first of eight devices."""
     job = job_of("--mesh.fsdp=2", "--mesh.tensor=4", "--optim.ema=0.9")
@@ -26,6 +27,7 @@ def test_bytes_of_the_state_are_those_of_a_state():
     assert sizes["all"] == sum(size for name, size in sizes.items() if name != "all")
 
 
+@pytest.mark.slow
 def test_a_recomputed_block_is_not_kept():
     flags = [(f"--model.remat={remat}", "--model.layers=8") for remat in ("none", "block")]
     kept, recomputed = (memory.step_memory(job_of(*argv)) for argv in flags)

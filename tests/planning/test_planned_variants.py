@@ -101,7 +101,9 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("flags", PUBLISHED)
+@pytest.mark.parametrize(
+    "flags", [pytest.param(flags, marks=[] if flags == "--preset=vit-b" else [pytest.mark.slow]) for flags in PUBLISHED]
+)
 def test_operations_of_pictures_are_the_published_ones(flags):
     job = job_on("h100:1", preset_run(flags))
     assert counting.model_flops(job) / (3 * 2 * 1e9 * 8) == pytest.approx(PUBLISHED[flags], rel=0.1)
