@@ -51,6 +51,11 @@ def test_txt_splits(tmp_path, split, documents):
     assert read(tmp_path / "a.txt", split=split) == documents
 
 
+def test_urls_become_stores():
+    with pytest.raises(UserError, match=r"gs://bucket/a.txt is a URL, which train.prepare alone reads; make a store"):
+        read("gs://bucket/a.txt")
+
+
 def test_crlf_and_bom(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n\r\nthr\xc3\xa9e\r\n")
     assert read(tmp_path / "a.txt") == ["one\ntwo\n\nthrée\n"]

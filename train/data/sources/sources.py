@@ -90,6 +90,8 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin, log: LogLin
 
         rows = [columns.checked(row, source) for row in tfds.read(source)]
     else:
+        if opening.is_url(source):
+            raise UserError(f"{source} is a URL, which train.prepare alone reads; make a store of it, and name that")
         found_files = opening.files_of(source)
         text.check_total(source, [file.size for file in found_files])
         rows = [row for file in found_files for row in _rows_of(Path(file.path), data, columns)]
