@@ -21,7 +21,7 @@ _QUICK = {
     "optim.rate": 3e-3,
     "optim.beta2": 0.98,
     "optim.warmup": 0.1,
-    **steps(2000, every=500),
+    **steps(1300, every=650),
 }
 
 # The recipe of T5 (Raffel et al. 2020, section 3.1), whose rate falls with the root of the step.
