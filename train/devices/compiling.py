@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
-# XLA's own products and sums on a CPU instead of YNNPACK's (M13: 0.88 to 0.99 of a step; M67), which
+# XLA's own products and sums on a CPU instead of YNNPACK's (M13: 0.88 to 0.99 of a step; M66), which
 # alone has products of bfloat16 (M50).
 YNNPACK = "xla_cpu_experimental_ynn_fusion_type"
 
