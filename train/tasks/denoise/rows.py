@@ -66,6 +66,7 @@ class DenoisingRows:
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.denoise.task`. What is drawn depends on the count of rows alone."""
         ids, valid, removed, has_spans = self._pieces(rows, rng)
+        is_filled = np.asarray(valid.any(1))
         inputs, targets = (
             _choose(
                 has_spans,
@@ -74,8 +75,8 @@ class DenoisingRows:
             )
             for part in (removed, ~removed)
         )
-        tokens, is_token, _ = self._wrapped(inputs, valid.any(1), self.length, self.template.frames[0])
-        labels, is_target, is_text = self._wrapped(targets, valid.any(1), self.target_length, self.template.frames[1])
+        tokens, is_token, _ = self._wrapped(inputs, is_filled, self.length, self.template.frames[0])
+        labels, is_target, is_text = self._wrapped(targets, is_filled, self.target_length, self.template.frames[1])
         shifted = np.roll(labels, 1, axis=1)
         shifted[:, 0] = self.template.decoder_start
         return {

@@ -13,7 +13,7 @@ Pieces of the text are joined documents, without a mark between them. In a row o
 goes on where the encoder's text ends, without sentinels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -153,7 +153,7 @@ def report(
     model = tokenize.writing_model(run.model, corpus.processor)
     written = tfm.generate(lm, model, starts, corpus.valid.target_length, stop=end).tokens
 
-    def text(tokens: np.ndarray) -> str:
+    def text(tokens: Iterable[int]) -> str:
         return corpus.processor.decode(
             [int(token) for token in tokens if token != template.pad], skip_special_tokens=False
         )
