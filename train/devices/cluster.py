@@ -37,23 +37,23 @@ class Launcher(NamedTuple):
     """What starts the processes, and the variables in which it says so.
 
     mark: the variable that shows that it is here
-    count, index: of all processes, and of this one
-    local_index: that of this one on its host
+    processes, process: how many there are, and the number of this one
+    local_process: that of this one on its host
     local_count: environment -> the processes on this host
     address: environment -> host:port for process 0 to listen at; "" where the launcher does not say it
     """
 
     name: str
     mark: str
-    count: str
-    index: str
-    local_index: str
+    processes: str
+    process: str
+    local_process: str
     local_count: Callable[[Environ], int]
     address: Callable[[Environ], str]
 
     def is_here(self, environ: Environ) -> bool:
         """Whether it started several processes."""
-        return bool(environ.get(self.mark)) and (_number(environ, self.count) or 1) > 1
+        return bool(environ.get(self.mark)) and (_number(environ, self.processes) or 1) > 1
 
 
 def find_cluster(options: Distributed, environ: Environ) -> Cluster | None:
@@ -66,8 +66,8 @@ def find_cluster(options: Distributed, environ: Environ) -> Cluster | None:
     processes, process = (
         _first(flag, _number(environ, name), launcher and _number(environ, variable))
         for flag, name, variable in (
-            (options.processes, "JAX_NUM_PROCESSES", launcher.count if launcher else ""),
-            (options.process, "JAX_PROCESS_ID", launcher.index if launcher else ""),
+            (options.processes, "JAX_NUM_PROCESSES", launcher.processes if launcher else ""),
+            (options.process, "JAX_PROCESS_ID", launcher.process if launcher else ""),
         )
     )
     if options.processes == 1 and not options.coordinator:
@@ -119,7 +119,7 @@ def _tpu_processes(environ: Environ) -> int | None:
 
 def _local_devices(launcher: Launcher, environ: Environ) -> tuple[int, ...] | None:
     """The GPUs of a process: its share of those that the processes of a host see, all where it is alone there."""
-    count, index = launcher.local_count(environ), _number(environ, launcher.local_index) or 0
+    count, index = launcher.local_count(environ), _number(environ, launcher.local_process) or 0
     if count < 2:
         return None
     visible = environ.get("CUDA_VISIBLE_DEVICES")
@@ -169,45 +169,45 @@ LAUNCHERS = (
     Launcher(
         name="torchrun",
         mark="MASTER_ADDR",
-        count="WORLD_SIZE",
-        index="RANK",
-        local_index="LOCAL_RANK",
+        processes="WORLD_SIZE",
+        process="RANK",
+        local_process="LOCAL_RANK",
         local_count=_counted("LOCAL_WORLD_SIZE"),
         address=_torchrun_address,
     ),
     Launcher(
         name="XPK",
         mark="JAX_COORDINATOR_IP",
-        count="NNODES",
-        index="NODE_RANK",
-        local_index="",
+        processes="NNODES",
+        process="NODE_RANK",
+        local_process="",
         local_count=lambda environ: 1,
         address=_xpk_address,
     ),
     Launcher(
         name="SLURM",
         mark="SLURM_STEP_NUM_TASKS",
-        count="SLURM_STEP_NUM_TASKS",
-        index="SLURM_PROCID",
-        local_index="SLURM_LOCALID",
+        processes="SLURM_STEP_NUM_TASKS",
+        process="SLURM_PROCID",
+        local_process="SLURM_LOCALID",
         local_count=_slurm_tasks,
         address=_slurm_address,
     ),
     Launcher(
         name="Open MPI",
         mark="OMPI_COMM_WORLD_SIZE",
-        count="OMPI_COMM_WORLD_SIZE",
-        index="OMPI_COMM_WORLD_RANK",
-        local_index="OMPI_COMM_WORLD_LOCAL_RANK",
+        processes="OMPI_COMM_WORLD_SIZE",
+        process="OMPI_COMM_WORLD_RANK",
+        local_process="OMPI_COMM_WORLD_LOCAL_RANK",
         local_count=_counted("OMPI_COMM_WORLD_LOCAL_SIZE"),
         address=_mpi_address,
     ),
     Launcher(
         name="MPI",
         mark="PMI_SIZE",
-        count="PMI_SIZE",
-        index="PMI_RANK",
-        local_index="MPI_LOCALRANKID",
+        processes="PMI_SIZE",
+        process="PMI_RANK",
+        local_process="MPI_LOCALRANKID",
         local_count=_counted("MPI_LOCALNRANKS"),
         address=lambda environ: "",
     ),

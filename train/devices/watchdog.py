@@ -29,7 +29,7 @@ class Beat(NamedTuple):
     """What a process says of itself: how often it said so, -1 at its end; batches and steps done, its last step, and
     where it runs."""
 
-    count: int = 0
+    beats: int = 0
     done: int = 0
     step: int = 0
     host: str = "?"
@@ -42,8 +42,8 @@ class Beat(NamedTuple):
     @classmethod
     def of_text(cls, text: str) -> "Beat":
         """The inverse of `to_text`."""
-        count, done, step, host, pid = text.split(" ")
-        return cls(int(count), int(done), int(step), host, int(pid))
+        beats, done, step, host, pid = text.split(" ")
+        return cls(int(beats), int(done), int(step), host, int(pid))
 
 
 class Peers:
@@ -66,7 +66,7 @@ class Peers:
 
     def verdict(self, now: float) -> str:
         """The sentence about what is wrong; "" if nothing is."""
-        present = {peer: beat for peer, (beat, _) in self._beats.items() if beat.count >= 0 and peer != self.process}
+        present = {peer: beat for peer, (beat, _) in self._beats.items() if beat.beats >= 0 and peer != self.process}
         silent = {peer: now - self._beats[peer][1] for peer in present}
         if self.process and 0 in present and now - self._heard > self.patience:
             silent = {0: now - self._heard}  # nobody else can be heard without it
@@ -108,7 +108,7 @@ class Watchdog:
     def close(self):
         """The end of a run, after which nobody misses this process."""
         self._closed.set()
-        self._own = self._own._replace(count=-1)
+        self._own = self._own._replace(beats=-1)
         with contextlib.suppress(Exception):
             self._write()
 
@@ -120,7 +120,7 @@ class Watchdog:
 
     def _exchange(self):
         while not self._closed.wait(self._every):
-            self._own = self._own._replace(count=self._own.count + 1)
+            self._own = self._own._replace(beats=self._own.beats + 1)
             with contextlib.suppress(Exception):  # what it could not hear is missing, and that is noticed
                 self._write()
                 self._peers.hear(self._read(), time.monotonic())

@@ -96,7 +96,7 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
         names = {field: files.name(field, default) for field, default in rules.special.items()}
         frame = [part.format(**names) for part in rules.template[0].split() if part != "$A"]
         prefix, _, suffix = added_tokens(tokenizer, "a")
-        own = [tokenizer.id_to_token(token) for token in (*prefix, *suffix)]
+        own = [str(tokenizer.id_to_token(token)) for token in (*prefix, *suffix)]
         if frame != own:
             yield f"puts {frame} around a text, and tokenizer.json {own}"
     if rules.build is vocabulary_files.llama:
@@ -135,7 +135,7 @@ def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> It
             words.append(word)
         if len(words) == 2:
             tokens = [f"{begin}{word}" for word in words]
-            text = tokenizer.decode([tokenizer.token_to_id(token) for token in tokens]).strip()
+            text = tokenizer.decode([tokenizer.token_to_id(token) or 0 for token in tokens]).strip()
             expected = f"##{words[0]}{words[1]}" if begin == "##" else " ".join(words)
             if text != expected:
                 yield f"writes {tokens} as {expected!r}, and tokenizer.json as {text!r}"

@@ -102,7 +102,9 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "DebertaTokenizer": TokenizerClass(
         _PAIRS, vocabulary_files.gpt2, default_tokens.DEBERTA, _TYPED, _MASK, cuts=_BYTES
     ),
-    "Qwen2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_BYTES | _COMPOSED),
+    "Qwen2Tokenizer": TokenizerClass(
+        _PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts={**_BYTES, **_COMPOSED}
+    ),
     "CLIPTokenizer": TokenizerClass(
         _PAIRS,
         vocabulary_files.clip,
@@ -121,7 +123,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
     **dict.fromkeys(
         ("AlbertTokenizer", "FNetTokenizer"),
         TokenizerClass(
-            ("spiece.model",), vocabulary_files.albert, default_tokens.ALBERT, _TYPED, _MASK, cuts=_APART | _QUOTES
+            ("spiece.model",), vocabulary_files.albert, default_tokens.ALBERT, _TYPED, _MASK, cuts={**_APART, **_QUOTES}
         ),
     ),
     "BigBirdTokenizer": TokenizerClass(
