@@ -27,8 +27,8 @@ _APART: Cuts = {"a  b": ("a", "\u2581b")}
 _BYTES: Cuts = {"a b!": ("a", "\u0120b", "!")}
 _MARKS: Cuts = {"a b!": ("a", "b", "!")}
 _LOWER: Cuts = {"A b!": ("a", "b", "!")}
-_COMPOSED: Cuts = {"e\u0301": ("\u00c3\u00a9",)}
-_QUOTES: Cuts = {"``a''": ('"a"',)}
+_COMPOSED: Cuts = {**_BYTES, "e\u0301": ("\u00c3\u00a9",)}
+_QUOTES: Cuts = {**_APART, "``a''": ('"a"',)}
 
 
 class TokenizerClass(NamedTuple):
@@ -102,9 +102,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "DebertaTokenizer": TokenizerClass(
         _PAIRS, vocabulary_files.gpt2, default_tokens.DEBERTA, _TYPED, _MASK, cuts=_BYTES
     ),
-    "Qwen2Tokenizer": TokenizerClass(
-        _PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts={**_BYTES, **_COMPOSED}
-    ),
+    "Qwen2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_COMPOSED),
     "CLIPTokenizer": TokenizerClass(
         _PAIRS,
         vocabulary_files.clip,
@@ -122,9 +120,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
     ),
     **dict.fromkeys(
         ("AlbertTokenizer", "FNetTokenizer"),
-        TokenizerClass(
-            ("spiece.model",), vocabulary_files.albert, default_tokens.ALBERT, _TYPED, _MASK, cuts={**_APART, **_QUOTES}
-        ),
+        TokenizerClass(("spiece.model",), vocabulary_files.albert, default_tokens.ALBERT, _TYPED, _MASK, cuts=_QUOTES),
     ),
     "BigBirdTokenizer": TokenizerClass(
         ("spiece.model",),
