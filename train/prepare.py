@@ -207,7 +207,7 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
     else:
         done = runners.in_processes(work, pieces, workers)
     total, began = sum(piece.size for piece in pieces), time.perf_counter()
-    title = f"{len(pieces):,} pieces of {human_bytes(total)} in all, {workers} at a time"
+    title = f"pieces of work: {len(pieces):,}, {human_bytes(total)} in all, {workers} at a time"
     done_pieces, said = 0, began
     with log.progress(title, total) as advance:
         for piece in done:

@@ -59,19 +59,16 @@ class Job:
     def state(self) -> State:
         """Shapes and shardings of the training state."""
         memory = functools.partial(new_memory, self)
-        state = step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, memory, self.is_scaled)
+        state = step.abstract_state(
+            self.specs, self.optimizer, self.mesh, self.run.optim.ema, memory, is_scaled(self.run)
+        )
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.abstract(self.mesh))
 
     def new_state(self) -> State:
         """A fresh training state, with the weights of the teacher."""
         run, memory = self.run, functools.partial(new_memory, self)
-        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, memory, self.is_scaled)
+        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, memory, is_scaled(run))
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.load(self.mesh))
-
-    @property
-    def is_scaled(self) -> bool:
-        """Whether the loss has a scale: some of its gradients are float16."""
-        return self.run.model.dtype == "float16"
 
     @cached_property
     def teacher(self) -> TeacherModel | None:
@@ -102,6 +99,11 @@ class Job:
         """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
         rows = functools.partial(feed.local_rows, self.mesh, self.run.batch.accumulate)
         return batch_to_devices(self, corpus.batch_ahead(n, rows))
+
+
+def is_scaled(run: Run) -> bool:
+    """Whether the loss has a scale: some of its gradients are float16."""
+    return run.model.dtype == "float16"
 
 
 def extra_of(job: Job) -> Extra:

@@ -31,7 +31,7 @@ from train.tasks.record import HEAD_CLASSES
 from train.text import control_tokens, tokenize
 from train.training import loss_scale, resumption, step
 from train.training.early_stopping import EarlyStopping
-from train.training.job import Job, planned_shapes, train_step_for
+from train.training.job import Job, is_scaled, planned_shapes, train_step_for
 from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
 from train.training.recompilation import Guard
@@ -261,7 +261,7 @@ def announce(job: Job, corpus: Corpus, done: int, costs: Mapping[str, str], log:
         "batch": _batch(run, corpus),
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
-    if job.is_scaled:
+    if is_scaled(run):
         rows["gradients"] = loss_scale.DESCRIPTION
     if not (done or run.init) and (advice := run.model.position.advice(run.model)):
         rows["positions"] = advice
