@@ -67,7 +67,7 @@ def _divided(rows: np.ndarray, shares: Sequence[int]) -> list[np.ndarray]:
 
 
 class MixedRows(NamedTuple):
-    """Rows of a run: the source of each, and the how manieth row of that source it is; int [K]."""
+    """Rows of a run: the source of each, and its number among the rows of that source, from 0; int [K]."""
 
     sources: np.ndarray
     numbers: np.ndarray
