@@ -50,7 +50,7 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens", "checkpoint.verify", "batch.shapes"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language"),
-    *("data.temperature", "data.max_epochs", "data.shuffle"),
+    *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "tokenizer.sentinels"),
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
