@@ -32,11 +32,7 @@ def shuffled_rows(sizes: Sequence[int], seed: int, batch_size: int) -> Order:
         examples = np.arange(n * batch_size, (n + 1) * batch_size)
         cycles, offsets = np.divmod(examples, ends[-1])
         chosen = np.searchsorted(ends, offsets, side="right")
-        places, rows = offsets - np.take(ends - sizes, chosen), np.empty(batch_size, np.int64)
-        for cycle, segmentation in dict.fromkeys(zip(cycles.tolist(), chosen.tolist(), strict=True)):
-            is_of = (cycles == cycle) & (chosen == segmentation)
-            rows[is_of] = permute(places[is_of], sizes[segmentation], (seed, segmentation, cycle))
-        return chosen, rows
+        return chosen, _in_order(chosen, cycles, offsets - np.take(ends - sizes, chosen), sizes, seed, permute)
 
     return rows_of
 
@@ -47,20 +43,31 @@ def mixed_rows(sizes: Mapping[str, int], phases: Sequence[Phase], seed: int, bat
     sizes: the rows of each source. shuffle: full | blocks: see `permute_blocks`. It needs no state either.
     """
     names, counts = list(sizes), list(sizes.values())
+    blocks = functools.partial(permute_blocks, block=_BLOCK, window=max(_WINDOW, batch_size))
 
     def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
         sources, numbers = mixture.rows_of(n * batch_size, batch_size, phases, names)
         epochs, places = np.divmod(numbers, np.take(counts, sources))
-        rows = np.empty(batch_size, np.int64)
-        for source, epoch in dict.fromkeys(zip(sources.tolist(), epochs.tolist(), strict=True)):
-            is_of, key = (sources == source) & (epochs == epoch), (seed, source, epoch)
-            if shuffle == "full":
-                rows[is_of] = permute(places[is_of], counts[source], key)
-            else:
-                rows[is_of] = permute_blocks(places[is_of], counts[source], key, _BLOCK, max(_WINDOW, batch_size))
-        return sources, rows
+        permutation = permute if shuffle == "full" else blocks
+        return sources, _in_order(sources, epochs, places, counts, seed, permutation)
 
     return rows_of
+
+
+def _in_order(
+    parts: np.ndarray,
+    epochs: np.ndarray,
+    places: np.ndarray,
+    sizes: Sequence[int],
+    seed: int,
+    permutation: Callable[[np.ndarray, int, Sequence[int]], np.ndarray],
+) -> np.ndarray:
+    """The rows at places of epochs of parts of these sizes, all int [B]; each epoch of a part has a permutation."""
+    rows = np.empty(len(places), np.int64)
+    for part, epoch in dict.fromkeys(zip(parts.tolist(), epochs.tolist(), strict=True)):
+        is_of = (parts == part) & (epochs == epoch)
+        rows[is_of] = permutation(places[is_of], sizes[part], (seed, part, epoch))
+    return rows
 
 
 def dealt_texts(sizes: Sequence[np.ndarray], seed: int, layout: Layout) -> Order:
