@@ -53,9 +53,9 @@ def files_of(source: str) -> list[SourceFile]:
     files. Raises UserError where there are none."""
     if is_url(source):
         system, path = _file_system(source)
-        with _sentences(source):
-            found_paths = sorted(system.glob(path)) if glob.has_magic(path) else [path]
-            files = [SourceFile(system.unstrip_protocol(name), int(system.size(name) or 0)) for name in found_paths]
+        with sentences(source):
+            names = sorted(system.glob(path)) if glob.has_magic(path) else [path]
+            files = [SourceFile(system.unstrip_protocol(name), int(system.size(name) or 0)) for name in names]
     else:
         paths = [source] if os.path.exists(source) else sorted(glob.glob(source, recursive=True))
         paths = [path for name in paths for path in _arrow_files(Path(name))]
@@ -78,7 +78,7 @@ def opened(path: str, start: int = 0) -> Iterator[IO[bytes]]:
     """The content of a file from a byte on, decompressed. Raises UserError where it is absent, damaged or forbidden."""
     compression = Path(path).suffix if Path(path).suffix in DECOMPRESSED else ""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_sentences(path, compression))
+        stack.enter_context(sentences(path, compression))
         if is_url(path):
             system, name = _file_system(path)
             file = stack.enter_context(system.open(name, "rb"))
@@ -149,7 +149,7 @@ def _arrow_files(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _sentences(path: str, compression: str = "") -> Iterator[None]:
+def sentences(path: str, compression: str = "") -> Iterator[None]:
     """Errors of a file as sentences."""
     try:
         yield

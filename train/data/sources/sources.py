@@ -92,9 +92,9 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin, log: LogLin
     else:
         if opening.is_url(source):
             raise UserError(f"{source} is a URL, which train.prepare alone reads; make a store of it, and name that")
-        found_files = opening.files_of(source)
-        text.check_total(source, [file.size for file in found_files])
-        rows = [row for file in found_files for row in _rows_of(Path(file.path), data, columns)]
+        source_files = opening.files_of(source)
+        text.check_total(source, [file.size for file in source_files])
+        rows = [row for file in source_files for row in _rows_of(Path(file.path), data, columns)]
     filled = [row for row in rows if any(map(str.strip, columns.texts_of(row)))]
     if not filled:
         raise UserError(f"{source} holds no text; check the file, or choose another")

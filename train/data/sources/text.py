@@ -11,7 +11,7 @@ from typing import IO
 
 from tfm.options import json_text
 from train import UserError
-from train.data.sources.opening import DAMAGES, DECOMPRESSED
+from train.data.sources.opening import DECOMPRESSED, sentences
 from train.devices import cpu
 from train.settings.gate import user_errors
 
@@ -27,17 +27,9 @@ MAX_GROWTH, SMALL = 50, 256 << 20
 
 def read_text(path: Path, lone_returns: bool = True) -> str:
     """The text of a file, whose lines end with a line feed; without `lone_returns` a carriage return alone is text."""
-    try:
-        with path.open("rb") as file:
-            data = _decompressed(file, path) if path.suffix in DECOMPRESSED else _limited(file, path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"{path} does not exist; give the path of a file") from error
-    except PermissionError as error:
-        raise UserError(f"{path} may not be read; change its permissions") from error
-    except DAMAGES as error:
-        if getattr(error, "errno", None) is not None:
-            raise
-        raise UserError(f"{path} is not a whole {path.suffix} file ({error}); compress it again") from error
+    compression = path.suffix if path.suffix in DECOMPRESSED else ""
+    with sentences(str(path), compression), path.open("rb") as file:
+        data = _decompressed(file, path) if compression else _limited(file, path)
     with user_errors():
         text = json_text.decode_text(data, str(path))
     text = text.replace("\r\n", "\n")
