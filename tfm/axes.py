@@ -5,6 +5,7 @@ everywhere.
 """
 
 import math
+import re
 from typing import NamedTuple
 
 import jax
@@ -106,6 +107,12 @@ def platform() -> str:
     device = jax.sharding.get_abstract_mesh().abstract_device
     name = device.platform if device else jax.default_backend()
     return "gpu" if name in ("cuda", "rocm") else name
+
+
+def compute_capability(device) -> str:
+    """That of an NVIDIA GPU, such as 9.0, which the name of an absent one says; "" of other devices and of None."""
+    described = re.search(r"compute capability (\d+\.\d+)", getattr(device, "device_kind", ""))
+    return described[1] if described else getattr(device, "compute_capability", "")
 
 
 def is_plain_cpu() -> bool:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import jax
 
+from tfm.axes import compute_capability
+
 
 class DeviceSpec(NamedTuple):
     """The data sheet of one kind of device.
@@ -55,8 +57,7 @@ DEVICE_SPECS = {
 
 def has_bfloat16(device) -> bool:
     """Whether a device, or a stand-in, has products of bfloat16: NVIDIA GPUs do from compute capability 8 on."""
-    described = re.search(r"compute capability (\d+\.\d+)", device.device_kind)
-    capability = described[1] if described else getattr(device, "compute_capability", None)
+    capability = compute_capability(device)
     return not capability or float(capability) >= 8
 
 

@@ -6,7 +6,6 @@ something finite: no loss reads such a row.
 """
 
 import math
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import reduce
@@ -25,6 +24,7 @@ from tfm.attention.kernels.chunked import chunked
 from tfm.attention.kernels.cudnn import cudnn, knows, why_not_cudnn
 from tfm.attention.kernels.splash import splash, why_not_splash
 from tfm.attention.kernels.triton import triton, why_not_triton
+from tfm.axes import compute_capability
 from tfm.axes import platform as current_platform
 from tfm.config.model import Config
 from tfm.masks.mask import Mask, visible_pairs
@@ -164,10 +164,9 @@ def _case(
 
 
 def _compute_capability() -> str:
-    """That of the GPU of the current mesh, which the name of an absent one says."""
+    """That of the GPU of the current mesh, or of this machine."""
     device = jax.sharding.get_abstract_mesh().abstract_device
-    described = re.search(r"compute capability (\d+\.\d+)", device.device_kind if device else "")
-    return described[1] if described else getattr(jax.local_devices()[0], "compute_capability", "")
+    return compute_capability(device) or compute_capability(jax.local_devices()[0])
 
 
 def _choose_fused(case: Case) -> Choice:
