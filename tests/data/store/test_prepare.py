@@ -5,7 +5,6 @@ import gzip
 import json
 import lzma
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -14,27 +13,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data.store import documents
+from data.store.documents import write
 
 from train import UserError, prepare
 from train.data.store import layout, plans, request
 from train.settings.schema import Data
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 ROOT = Path(__file__).parents[3]
-WORDS = "the cat sat on a mat while rain fell softly over two old roofs in Zürich".split()
-rng = random.Random(0)
-DOCUMENTS = [" ".join(rng.choices(WORDS, k=rng.randint(1, 60))) for _ in range(200)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFM_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(layout.os, "fsync", lambda handle: None)  # no power is cut here
-        yield
+DOCUMENTS = documents.DOCUMENTS[:200]
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
+def texts(cache, tmp_path_factory):
     """Four files, and a tokenizer of them."""
     folder = tmp_path_factory.mktemp("texts")
     for part in range(4):
@@ -42,10 +35,6 @@ def texts(tmp_path_factory):
     assert run(f"--data={folder}/*.jsonl", f"--to={folder}/first", "--tokenizer.vocab=300", "--sample=1000") == 0
     (folder / "first" / "tokenizer.json").rename(folder / "tokenizer.json")
     return folder
-
-
-def write(path, documents):
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
 
 
 def run(*argv):

@@ -1,36 +1,20 @@
 """A store of tokens has the rows that the same text has in memory, and says what is wrong with it."""
 
-import json
-import random
-
 import numpy as np
 import pytest
+from data.store.documents import DOCUMENTS, write
 
 from train import UserError, prepare
-from train.data.store import layout
 from train.screens.console import Log
 from train.tasks import resolve, table
 
-WORDS = "the cat sat on a mat while rain fell softly over two old roofs in Zürich".split()
-rng = random.Random(0)
-DOCUMENTS = [" ".join(rng.choices(WORDS, k=rng.randint(1, 60))) for _ in range(300)]
+pytestmark = pytest.mark.usefixtures("cache")
+
 FLAGS = ("--tokenizer.kind=bpe", "--tokenizer.vocab=300")
 
 
-def write(path, documents):
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFM_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(layout.os, "fsync", lambda handle: None)  # no power is cut here
-        yield
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(cache, tmp_path_factory):
     """Two files, their stores, of one shard each, and a store of the first one in several shards."""
     folder = tmp_path_factory.mktemp("stores")
     write(folder / "train.jsonl", DOCUMENTS[:250])
