@@ -113,12 +113,12 @@ def facts(
     tokenizer: AnyTokenizer,
     text: tuple[Sequence[str], Sequence[str]],
     train_rows: Sequence[TextRows],
-    before: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What run.json says of the text: hashes, and of sources in stores their rows and their shares of a run.
 
-    text: training and validation documents, `train_rows` the rows of the first. before: the facts of the run that goes
-    on, whose shares stay
+    text: training and validation documents, `train_rows` the rows of the first
+    before: the facts of the run that goes on, whose shares stay, or of one whose weights are taken
     """
     train, digests = text[0], [[part.digest] if isinstance(part, StoredText) else part for part in text]
     about: dict[str, Any] = {
@@ -129,5 +129,6 @@ def facts(
     if not isinstance(train, StoredText):
         return about
     sizes = {name: len(rows) for name, rows in zip(train.shards, train_rows, strict=True)}
-    phases = before.get("mixture") or mixture.resolve(run.data, sizes, run.steps * run.batch.size)
+    kept = before.get("mixture") if before and run.resume else None
+    phases = kept or mixture.resolve(run.data, sizes, run.steps * run.batch.size)
     return about | {"sources": sizes, "mixture": [[first, dict(shares)] for first, shares in phases]}

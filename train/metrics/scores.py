@@ -1,9 +1,14 @@
-"""Metrics of classifications and of translations."""
+"""Metrics of classifications, of translations, and of texts that are predicted."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+
+def perplexity(loss: float) -> float:
+    """Of a mean loss in nats; finite, whatever the loss."""
+    return float(np.exp(min(float(loss), 700.0)))
 
 
 def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:

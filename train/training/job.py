@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import tfm
 from train import UserError
 from train.data import feed
-from train.data.fields import BatchSpec
+from train.data.fields import BatchSpec, Field
 from train.data.text_rows import Layout
 from train.devices.mesh import bytes_per_device
 from train.losses.loss import NO_EXTRA, Extra, Loss, Sums
@@ -160,11 +160,12 @@ def largest_batch(job: Job) -> Fields:
     """Shapes and shardings of the fields [parts, rows, ...] of the largest batch."""
     batch = job.run.batch
     rows = batch.unit * max(1, (batch.tokens or 0) // batch.length // batch.unit)
-    shapes = {name: field.shape(rows, batch.length) for name, field in job.batch_spec.items()}
-    if job.layout:
-        shapes = {name: job.layout.shape_of(field) for name, field in job.batch_spec.items()}
+
+    def shape_of(field: Field) -> tuple[int, ...]:
+        return job.layout.shape_of(field) if job.layout else field.shape(rows, batch.length)
+
     return {
-        name: feed.layout(field, shapes[name], job.mesh, batch.accumulate) for name, field in job.batch_spec.items()
+        name: feed.layout(field, shape_of(field), job.mesh, batch.accumulate) for name, field in job.batch_spec.items()
     }
 
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
-from typing import TypeVar
 
 from train import UserError
 from train.data.store.request import WorkPiece
@@ -16,7 +15,6 @@ from train.data.store.request import WorkPiece
 _DEATHS = 3
 
 Work = Callable[[WorkPiece], None]
-Item = TypeVar("Item")
 
 
 def in_this_process(work: Work, pieces: Sequence[WorkPiece]) -> Iterator[WorkPiece]:

@@ -31,6 +31,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import DocumentTokens
+from train.metrics import scores
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.bilm.options import Bilm
@@ -103,7 +104,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     return {
         "loss": sums["loss"] / weight,
         "loss_backward": 2 * sums["loss_backward"] / weight,
-        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "perplexity": scores.perplexity(sums["loss"] / weight),
         "padding": sums["padding"] / weight,
         **accuracy,
     }
@@ -123,7 +124,7 @@ def load(run: Run[Bilm], log: Log, saved: Saved | None = None, valid_only: bool 
 
     samples = Samples(per_row, vocab) if per_row else None
     train_rows = [rows(text, samples) for text in documents.train_tokens(run, tokenizer, train, log)]
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved and run.resume else {})
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
     valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": vocab}, facts)
 

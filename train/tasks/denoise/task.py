@@ -29,6 +29,7 @@ from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import DocumentTokens
 from train.losses.teaching import OutputLoss, TokenOutputs
+from train.metrics import scores
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.denoise import noise
@@ -98,7 +99,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     weight = max(sums["weight"], 1)
     return {
         "loss": sums["loss"] / weight,
-        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "perplexity": scores.perplexity(sums["loss"] / weight),
         "accuracy": sums["right"] / max(sums["words"], 1),
         "padding": 1 - sums["used"] / max(sums["places"], 1),
     }
@@ -121,7 +122,7 @@ def load(run: Run[Denoise], log: Log, saved: Saved | None = None, valid_only: bo
 
     train_rows = [rows(text, True) for text in documents.train_tokens(run, tokenizer, train, log)]
     valid_rows = rows(documents.valid_tokens(tokenizer, valid, log), False)
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved and run.resume else {})
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 

@@ -15,6 +15,7 @@ import tfm
 from train.data.batching import length_sorted_batches
 from train.data.fields import Field
 from train.data.sources import files
+from train.metrics import scores
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
@@ -129,7 +130,7 @@ def _prediction(text: str, logprob: float, tokens: int) -> Prediction:
     """Metrics of a text: its log-probability over its count of tokens."""
     if not tokens:
         return Prediction("", {"text": text, "tokens": 0, "perplexity": None, "bits_per_byte": None})
-    perplexity = math.exp(min(-logprob / tokens, 700.0))
+    perplexity = scores.perplexity(-logprob / tokens)
     bits = -logprob / math.log(2) / len(text.encode("utf-8", "surrogatepass"))
     row = {"text": text, "tokens": tokens, "perplexity": perplexity, "bits_per_byte": bits}
     return Prediction(f"{perplexity:.4f}\t{bits:.4f}", row)

@@ -35,6 +35,7 @@ from train.data.processors import TOKENIZER
 from train.data.sources import generated
 from train.data.tokens import DocumentTokens, TokenizedTexts, encode
 from train.losses.teaching import OutputLoss, TokenOutputs
+from train.metrics import scores
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.lm.options import Lm
@@ -118,7 +119,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     weight = max(sums["weight"], 1)
     return {
         "loss": sums["loss"] / weight,
-        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "perplexity": scores.perplexity(sums["loss"] / weight),
         "bits_per_byte": sums["loss"] / math.log(2) / max(sums["bytes"], 1),
         "accuracy": sums["right"] / weight,
         "padding": 1 - sums["used"] / weight,
@@ -151,7 +152,7 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
         prefix = tokenize.prefix_tokens(tokenizer)
         text = encode(tokenizer, valid, log, "validation text", prefix=prefix)
         valid_rows = _windows(run, tokenizer, text, valid, len(prefix))
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved and run.resume else {})
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 

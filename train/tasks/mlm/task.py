@@ -34,6 +34,7 @@ from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import PLAIN, DocumentTokens, Segmentation, encode, segmentations
 from train.losses.teaching import OutputLoss, TokenOutputs
+from train.metrics import scores
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.mlm.masking import Masker
@@ -139,7 +140,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     weight = max(sums["weight"], 1)
     means = {
         "loss": sums["loss"] / weight,
-        "perplexity": float(np.exp(min(sums.get("loss_tokens", sums["loss"]) / weight, 700.0))),
+        "perplexity": scores.perplexity(sums.get("loss_tokens", sums["loss"]) / weight),
         "accuracy": sums["right"] / weight,
         "accuracy_words": sums["right_words"] / max(sums["words"], 1),
         "padding": sums["padding"] / weight,
@@ -192,7 +193,7 @@ def make_corpus(
     else:
         train_rows = [rows(tokens) for tokens in documents.train_tokens(run, tokenizer, train, log)]
         valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved and run.resume else {})
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 

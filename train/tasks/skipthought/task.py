@@ -26,6 +26,7 @@ from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
+from train.metrics import scores
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.schema import Run
@@ -99,7 +100,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     weight = max(sums["weight"], 1)
     means = {
         "loss": sums["loss"] / weight,
-        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "perplexity": scores.perplexity(sums["loss"] / weight),
         "accuracy": sums["right"] / weight,
         "padding": sums["padding"] / weight,
     }

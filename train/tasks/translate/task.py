@@ -107,7 +107,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     weight = max(sums["weight"], 1)
     return {
         "loss": sums["loss"] / weight,
-        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "perplexity": scores.perplexity(sums["loss"] / weight),
         "accuracy": sums["right"] / weight,
         "padding": 1 - sums["used"] / max(sums["places"], 1),
     }
