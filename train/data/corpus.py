@@ -196,6 +196,9 @@ class Corpus(Generic[AnyRows]):
             parts = part.batch(kept[is_of], rng)
             if layout is not None:
                 parts["sizes"] = text_rows.sizes_of(part.sizes, rows[is_of])
+            if is_of.all():  # nothing is copied: M78
+                fields = parts
+                break
             for name, field in parts.items():
                 shape, dtype = (len(rows), *field.shape[1:]), field.dtype
                 fields.setdefault(name, np.empty(shape, dtype))[is_of] = field

@@ -147,11 +147,15 @@ def pieces_of(plan: PackingPlan, rows: np.ndarray) -> tuple[RowPieces, np.ndarra
     ends = np.concatenate([[0], np.cumsum(widths)])
     bounds = np.concatenate([[0], np.cumsum(pieces.counts)])
     is_filled = np.arange(plan.length) < np.diff(ends[bounds])[:, None]
-    # Bits of a mask in place of numbers of places: M64.
-    segments, positions = np.zeros((2, *is_filled.shape), np.int32)
-    in_row = ranges(np.ones_like(pieces.counts), pieces.counts).astype(np.int32)
-    segments[is_filled] = np.repeat(in_row, widths)
-    positions[is_filled] = np.arange(ends[-1], dtype=np.int32) - np.repeat(ends[:-1].astype(np.int32), widths)
+    # What fills a row up is one more piece of it, with the number 0; numbers are repeated, not put into places: M78.
+    in_row = ranges(np.ones_like(pieces.counts), pieces.counts)
+    numbers = np.insert(in_row, bounds[1:], 0).astype(np.int32)
+    with_rest = np.insert(widths, bounds[1:], plan.length - np.diff(ends[bounds]))
+    firsts = (np.cumsum(with_rest) - with_rest).astype(np.int32)
+    segments = np.repeat(numbers, with_rest).reshape(is_filled.shape)
+    positions = np.arange(segments.size, dtype=np.int32).reshape(is_filled.shape)
+    positions -= np.repeat(firsts, with_rest).reshape(is_filled.shape)
+    positions *= is_filled
     return RowPieces(pieces.starts, pieces.sizes, is_filled), segments, positions
 
 

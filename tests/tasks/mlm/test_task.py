@@ -14,7 +14,7 @@ from train.data import feed
 from train.screens.console import Log
 from train.settings.schema import Batch, Data
 from train.settings.schema import Tokenizer as Options
-from train.tasks.mlm.masking import Masker
+from train.tasks.mlm.masking import Masker, _smallest
 from train.tasks.mlm.task import MLM, make_corpus
 from train.tasks.table import AnyRun
 from train.text import tokenize
@@ -35,6 +35,15 @@ def masked(rows=4000, length=64, rate=0.15, seed=0):
 
 def masker(rate=0.15, continues=None):
     return Masker(rate, SPECIALS, REGULAR, np.ones(VOCAB, bool), continues)
+
+
+@pytest.mark.parametrize("length", [1, 5, 64, 65, 1000])
+def test_the_smallest_priorities_are_hidden_in_order(length):
+    priority = np.random.default_rng(1).random((50, length))
+    priority[:, 3::4] = 2.0  # special tokens, which come last
+    expected = np.argsort(priority, axis=1, kind="stable")
+    count = -(-length // 3)
+    np.testing.assert_array_equal(_smallest(priority.copy(), count), expected[:, :count])
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.4])
