@@ -8,9 +8,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from train import UserError
-from train.data import feed, mixture, permutation, row_plan, text_rows
+from train.data import by_source, feed, mixture, permutation, row_plan, text_rows
 from train.data.ahead import Ahead
 from train.data.buckets import Buckets
+from train.data.by_source import SourceBatch
 from train.settings.schema import Run
 
 
@@ -73,6 +74,7 @@ class Corpus(Generic[AnyRows]):
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
         self.layout = self._layout(train or [valid])
         self._valid_layout = self._layout([valid]) if train else self.layout
+        self._sources: Mapping[str, int] = facts.get("sources", {})  # type: ignore[assignment]
         self._phases = [mixture.Phase(first, shares) for first, shares in facts.get("mixture", ())]  # type: ignore[attr-defined]
         counts, size = [*map(len, train)], self.layout.size if self.layout else run.batch.size
         rows = sum(counts) if self._phases else min(counts, default=0)
@@ -94,14 +96,13 @@ class Corpus(Generic[AnyRows]):
         if self.layout and self.layout.dealt != "shuffled":
             return feed.dealt_texts(text_rows.lengths_of(self.train), self.run.seed, self.layout)
         if self._phases:
-            sizes: Mapping[str, int] = self._facts["sources"]  # type: ignore[assignment]
-            return feed.mixed_rows(sizes, self._phases, self.run.seed, self.run.batch.size, self.run.data.shuffle)
+            shuffle, size = self.run.data.shuffle, self.run.batch.size
+            return feed.mixed_rows(self._sources, self._phases, self.run.seed, size, shuffle)
         return feed.shuffled_rows([len(rows) for rows in self.train], self.run.seed, self.run.batch.size)
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""
-        segmentations, rows = self.rows(n)
-        return self._fields(self.train, segmentations, rows, self._rng(0, n), self.layout, local_rows)
+        return self._fields(self.train, *self.rows(n), self._rng(0, n), self.layout, local_rows)
 
     def batch_ahead(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """`batch(n, local_rows)`, with the same `local_rows` every time.
@@ -137,32 +138,41 @@ class Corpus(Generic[AnyRows]):
     def valid_batches(
         self, max_batches: int = 0, local_rows: LocalRows | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of the validation rows, at most `max_batches` (0: all): always the same, in the same order.
-
-        Rows of other processes are empty.
-        """
+        """Batches of the validation rows, at most `max_batches` (0: all): always the same, in the same order. Rows of
+        other processes are empty."""
         layout, order = self._valid_order(max_batches)
-        for n, rows in enumerate(order):
+        for n, rows in order:
             yield self._fields([self.valid], np.zeros_like(rows), rows, self._rng(1, n), layout, local_rows)
 
-    def _valid_order(self, max_batches: int) -> tuple[text_rows.Layout | None, Iterable[np.ndarray]]:
-        """The layout and the rows of each validation batch, -1 for an empty row."""
+    def valid_parts(self, max_batches: int = 0) -> list[SourceBatch]:
+        """The batches of `valid_batches` where each is of one of several sources; else none."""
+        sizes: Mapping[str, int] = self._facts.get("eval_sources", {})  # type: ignore[assignment]
+        return [] if self._continues else by_source.batches(sizes, self.run.batch.size, max_batches)
+
+    def epochs(self, step: int) -> dict[str, float]:
+        """`epochs/NAME`: how often the rows of each of several sources were read in the first `step` steps."""
+        return by_source.epochs(self._sources, self._phases, step * self.run.batch.size)
+
+    def _valid_order(self, max_batches: int) -> tuple[text_rows.Layout | None, Iterable[tuple[int, np.ndarray]]]:
+        """The layout, and the number and the rows of each validation batch, -1 for an empty row."""
+        if parts := self.valid_parts(max_batches):
+            return None, [(part.batch, part.rows) for part in parts]
         if self.valid.buckets:
-            return None, itertools.islice(self.valid.buckets.epoch(), max_batches or None)
+            return None, enumerate(itertools.islice(self.valid.buckets.epoch(), max_batches or None))
         layout, count = self._valid_layout, len(self.valid)
         size = layout.size if layout else self.run.batch.size
         batches = min(-(-count // size), max_batches or count)
         if self._continues:
             order = feed.continued_rows(count, size)
-            return None, (order(n)[1] for n in range(batches))
+            return None, ((n, order(n)[1]) for n in range(batches))
         rows = np.arange(batches * size)
         rows = np.where(rows < count, rows, -1)
         if not layout or layout.dealt == "shuffled":
-            return layout, iter(rows.reshape(-1, size))
+            return layout, enumerate(rows.reshape(-1, size))
         lengths = np.where(rows < 0, 0, text_rows.lengths_of([self.valid])[0][rows])
         places = layout.deal(lengths, np.random.default_rng(0))
         is_empty = places < 0
-        return layout.fitted(np.where(is_empty, 0, lengths[places])), iter(np.where(is_empty, -1, rows[places]))
+        return layout.fitted(np.where(is_empty, 0, lengths[places])), enumerate(np.where(is_empty, -1, rows[places]))
 
     def by_text(
         self, batch: Mapping[str, np.ndarray], outcomes: Mapping[str, Any]
@@ -251,7 +261,7 @@ class Corpus(Generic[AnyRows]):
         if "vocab" in self.sizes:
             lines["vocabulary"] = f"{self.sizes['vocab']:,}"
         if self._phases:
-            lines["sources"] = mixture.overview(self._facts["sources"], self._phases, self.run)  # type: ignore[arg-type]
+            lines["sources"] = mixture.overview(self._sources, [r.tokens for r in self.train], self._phases, self.run)
         padding = f"{facts['padding']:.1%} padding"
         if rows.buckets:
             shapes = rows.buckets.shapes

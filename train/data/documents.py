@@ -1,6 +1,6 @@
 """Plain text for language models: training documents and validation documents, in memory or in stores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Protocol
 
 from train import UserError
@@ -99,6 +99,19 @@ def valid_tokens(
     if isinstance(valid, StoredText):
         return valid.tokens(tokenizer, marks is not None)
     return encode(tokenizer, valid, log, "validation text", marks=marks)
+
+
+def rows_by_source(
+    tokenizer: AnyTokenizer,
+    valid: Sequence[str],
+    rows_of: Callable[[DocumentTokens], Sized],
+    marks: DocumentMarks | None = None,
+) -> dict[str, dict[str, int]]:
+    """The fact `eval_sources`: how many of the rows that `rows_of` makes of the validation text are of each source."""
+    if not isinstance(valid, StoredText) or len(valid.shards) == 1:
+        return {}
+    texts = {name: valid.tokens(tokenizer, marks is not None, name) for name in valid.shards}
+    return {"eval_sources": {name: len(rows_of(text)) for name, text in texts.items()}}
 
 
 def num_bytes(documents: Sequence[str], tokens: DocumentTokens) -> int:

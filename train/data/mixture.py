@@ -80,11 +80,13 @@ def rows_of(first: int, count: int, phases: Sequence[Phase], names: Sequence[str
     return MixedRows(sources, before[sources, np.arange(count)])
 
 
-def overview(sizes: Mapping[str, int], phases: Sequence[Phase], run: Run) -> str:
-    """The rows of every source in a run, and how often each is read, for the start-up table."""
+def overview(sizes: Mapping[str, int], tokens: Sequence[int], phases: Sequence[Phase], run: Run) -> str:
+    """The tokens of every source, its rows in a run, and how often each is read, for the start-up table."""
     counts = counts_before(np.array([run.steps * run.batch.size]), phases, list(sizes))[:, 0].tolist()
-    rows = zip(sizes.items(), counts, strict=True)
-    return "; ".join(f"{name} {count:,} rows, {count / size:.2f} epochs" for (name, size), count in rows)
+    rows = zip(sizes.items(), tokens, counts, strict=True)
+    return "; ".join(
+        f"{name} {own:,} tokens, {count:,} rows, {count / size:.2f} epochs" for (name, size), own, count in rows
+    )
 
 
 def _weights(data: Data, sizes: Mapping[str, int]) -> list[tuple[int, dict[str, float] | None]]:

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from tfm.config.model import Config
+from train.data import by_source
 from train.data.corpus import AnyRows, Corpus
 from train.data.fields import BatchSpec
 from train.data.processors import ProcessorKind
@@ -229,5 +230,7 @@ class Task(Generic[TaskT, Params, AnyRows]):
 def measure(
     task: Task[Any, Any, AnyRows], outcomes: Outcomes, corpus: Corpus[AnyRows], during_training: bool = False
 ) -> dict[str, float]:
-    """The metrics of a task, from the sums and arrays of validation rows and from these rows themselves."""
-    return task.metrics(outcomes) | task.corpus_metrics(outcomes, corpus, during_training)
+    """The metrics of a task, from the sums and arrays of validation rows and from these rows themselves, and the loss
+    of each of several sources."""
+    losses = dict(by_source.metrics(task.metrics, outcomes))
+    return task.metrics(outcomes) | task.corpus_metrics(outcomes, corpus, during_training) | losses

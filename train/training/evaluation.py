@@ -15,7 +15,7 @@ import tfm
 from tfm.catalogue.options.positions.grid import WindowPosition
 from tfm.params import PyTree
 from train import DivergedError
-from train.data import feed
+from train.data import by_source, feed
 from train.data.corpus import Corpus
 from train.devices import distributed, watchdog
 from train.losses.loss import MEMORY
@@ -111,7 +111,8 @@ class Evaluator:
 
 
 def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[str, Outcome]:
-    """Sums, and arrays of all rows, over the validation batches; `max_batches` of them, 0 for all.
+    """Sums, and arrays of all rows, over the validation batches; `max_batches` of them, 0 for all. Of several sources
+    also the sums of each (`by_source`).
 
     Rows that continue one another have a memory, which is empty before the first batch. Raises UserError if values are
     not finite.
@@ -119,7 +120,8 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
     outputs: dict[str, list] = {}
     rows: list[np.ndarray] = []
     memory = jax.jit(functools.partial(new_memory, job, 1))()
-    for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, job.mesh, 1)):
+    sources = [part.source for part in corpus.valid_parts(max_batches)]
+    for n, batch in enumerate(corpus.valid_batches(max_batches, functools.partial(feed.local_rows, job.mesh, 1))):
         fields = feed.to_devices(batch, job.batch_spec, job.mesh)
         arrays = dict(eval_step(params, fields, memory))
         next_memory = arrays.pop(MEMORY, None)
@@ -131,6 +133,8 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
         rows.append(numbers)
         for name, value in results.items():
             outputs.setdefault(name, []).append(value)
+            if sources:
+                outputs.setdefault(f"{name}{by_source.OF}{sources[n]}", []).append(value)
         memory = next_memory
     order = np.argsort(np.concatenate(rows), kind="stable") if corpus.layout else slice(None)
     return {

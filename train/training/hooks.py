@@ -150,7 +150,7 @@ class Hooks:
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
         metrics = training_metrics(self.evaluator.job.task.metrics, sums)
-        metrics |= self._update_metrics(step, scale, sums)
+        metrics |= self._update_metrics(step, scale, sums) | self.evaluator.corpus.epochs(step)
         if seconds:
             tokens = tokens_per_step(self.evaluator.job, self.evaluator.corpus)
             metrics |= {"tokens_per_s": tokens / seconds, "ms_per_step": 1000 * seconds}

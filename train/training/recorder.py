@@ -14,7 +14,7 @@ from train.screens import plots, trackers
 from train.screens.console import Log
 
 # Metrics that a line on stderr leaves to metrics.jsonl, and those that fit on a bar of 80 columns.
-_NOT_SHOWN = ("perplexity", "grad_norm", "ms_per_step")
+_NOT_SHOWN = ("perplexity", "grad_norm", "ms_per_step", "epochs/")
 _ON_BAR = ("loss", "padding", "tokens_per_s")
 
 # How metrics are shown; others have four decimals.
@@ -73,7 +73,7 @@ class Recorder:
         self._metrics.write({"step": step, "split": split, **metrics})
         self._track({f"{split}/{name}": value for name, value in metrics.items()}, step)
         on_bar = split == "train" and self.log.console.is_terminal
-        names = [name for name in metrics if (name in _ON_BAR if on_bar else name not in _NOT_SHOWN)]
+        names = [name for name in metrics if (name in _ON_BAR if on_bar else not name.startswith(_NOT_SHOWN))]
         shown = [f"{name} {metrics[name]:{_FORMATS.get(name, '.4f')}}" for name in names]
         if split == "train":
             shown.append(f"left {self.clock.left(self.stop - step)}")

@@ -103,10 +103,16 @@ def test_a_mixture_of_stores(folder):
     sources, _ = corpus.rows(3)
     assert np.bincount(sources).tolist() == [2, 6]
     lengths = corpus.facts()["sources"]
+    tokens = {
+        name: corpus_of("--task=mlm", f"--data={folder}/{name}", f"--eval-data={folder}/valid") for name in lengths
+    }
     assert corpus.overview()["sources"] == "; ".join(
-        f"{name} {count} rows, {count / lengths[name]:.2f} epochs"
+        f"{name} {tokens[name].train[0].tokens:,} tokens, {count} rows, {count / lengths[name]:.2f} epochs"
         for name, count in {"train": 80, "valid": 240}.items()
     )
+    assert corpus.epochs(0) == {"epochs/train": 0, "epochs/valid": 0}
+    assert corpus.epochs(40) == {"epochs/train": 80 / lengths["train"], "epochs/valid": 240 / lengths["valid"]}
+    assert tokens["train"].epochs(40) == {}
     whole_batch = corpus.batch(3)
     half = corpus.batch(3, lambda rows: np.arange(rows) < 4)
     kept = half["segments"].any(1)
@@ -131,3 +137,26 @@ def test_what_a_store_cannot_do(folder):
         assert sentence in str(error.value)
     with pytest.raises(UserError, match="holds out no text for validation; name some with --eval-data"):
         corpus_of("--task=mlm", f"--data={folder}/train")
+
+
+@pytest.mark.parametrize("name", ["lm", "windows", "stride", "bilm"])
+def test_validation_batches_are_of_one_source(folder, name):
+    """Those of two stores are those of one, and then those of the second one."""
+    corpora = {
+        stores: corpus_of(*TASKS[name], f"--data={folder}/train", "--eval-data=" + stores.replace("/", f"{folder}/"))
+        for stores in ("/train,/valid", "/train", "/valid")
+    }
+    both, first, second = corpora.values()
+    assert sum(both.facts()["eval_sources"].values()) == len(both.valid) == len(first.valid) + len(second.valid)
+    alone = [*first.valid_batches(), *second.valid_batches()]
+    for batch in alone:
+        batch.pop("bytes", None)  # those of a target are the mean of all sources
+    for together, expected in zip(both.valid_batches(), alone, strict=True):
+        equal({name: together[name] for name in expected}, expected)
+    sources = [part.source for part in both.valid_parts()]
+    assert sources == ["train"] * len([*first.valid_batches()]) + ["valid"] * len([*second.valid_batches()])
+    assert first.valid_parts() == []
+    limited = both.valid_parts(3)
+    assert [part.source for part in limited].count("valid") == 1
+    for part, batch in zip(limited, both.valid_batches(3), strict=True):
+        equal({name: batch[name] for name in alone[part.batch]}, alone[part.batch])

@@ -125,6 +125,7 @@ def load(run: Run[Bilm], log: Log, saved: Saved | None = None, valid_only: bool 
     samples = Samples(per_row, vocab) if per_row else None
     train_rows = [rows(text, samples) for text in documents.train_tokens(run, tokenizer, train, log)]
     facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
+    facts |= documents.rows_by_source(tokenizer, valid, rows)
     valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": vocab}, facts)
 

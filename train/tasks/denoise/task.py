@@ -123,6 +123,7 @@ def load(run: Run[Denoise], log: Log, saved: Saved | None = None, valid_only: bo
     train_rows = [rows(text, True) for text in documents.train_tokens(run, tokenizer, train, log)]
     valid_rows = rows(documents.valid_tokens(tokenizer, valid, log), False)
     facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
+    facts |= documents.rows_by_source(tokenizer, valid, lambda text: rows(text, False))
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 

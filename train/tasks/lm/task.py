@@ -145,14 +145,19 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
         _rows(run, tokenizer, text, train, train_source)
         for text in documents.train_tokens(run, tokenizer, train, log, marks)
     ]
+    by_source: dict[str, dict[str, int]] = {}
     if own_marks:
-        valid_text = documents.valid_tokens(tokenizer, valid, log, marks)
-        valid_rows = _rows(run, tokenizer, valid_text, valid, valid_source, validation=True)
+
+        def rows_of(text: DocumentTokens) -> Text:
+            return _rows(run, tokenizer, text, valid, valid_source, validation=True)
+
+        valid_rows = rows_of(documents.valid_tokens(tokenizer, valid, log, marks))
+        by_source = documents.rows_by_source(tokenizer, valid, rows_of, marks)
     else:
         prefix = tokenize.prefix_tokens(tokenizer)
         text = encode(tokenizer, valid, log, "validation text", prefix=prefix)
         valid_rows = _windows(run, tokenizer, text, valid, len(prefix))
-    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
+    facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None) | by_source
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 

@@ -194,6 +194,7 @@ def make_corpus(
         train_rows = [rows(tokens) for tokens in documents.train_tokens(run, tokenizer, train, log)]
         valid_rows = rows(documents.valid_tokens(tokenizer, valid, log))
     facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
+    facts |= documents.rows_by_source(tokenizer, valid, rows)
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 
