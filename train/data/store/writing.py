@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -14,6 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from train.data.encoding import Document, encode_documents
+from train.data.processors import TOKENIZER
 from train.data.sources import stream
 from train.data.store import layout
 from train.data.store.layout import PARTS, Shard
@@ -53,7 +55,7 @@ def id_type(tokenizer: AnyTokenizer) -> str:
 def prepare_piece(store: Path, piece: WorkPiece, request: Request, shapes: list[RowShape]) -> None:
     """Makes the shards of a piece that are not complete, and the plans of rows that these lack. The bytes do not depend
     on what was there before."""
-    tokenizer = layout.read_tokenizer(store)
+    tokenizer = _tokenizer(store, (store / TOKENIZER.files[0]).stat().st_mtime_ns)
     marks, dtype = document_marks(tokenizer), id_type(tokenizer)
     before, _ = progress(store, piece)
     for index in range(before.shards):
@@ -75,6 +77,12 @@ def prepare_piece(store: Path, piece: WorkPiece, request: Request, shapes: list[
                     index += 1
                     shard = _ShardWriter(store, shard_name(piece, index), dtype, marks, stack)
         shard.close(shapes, queue.read, last=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(store: Path, written: int) -> AnyTokenizer:
+    """The tokenizer of a store, which a process reads once for all pieces; `written`: when the file was."""
+    return layout.read_tokenizer(store)
 
 
 @dataclasses.dataclass
