@@ -1,11 +1,12 @@
 """Eight fake CPU devices, strict flags, a cache of this run's own, and one of compiled programs for all runs."""
 
 import gc
+import importlib.util
+import mmap
 import os
-import subprocess
-import sys
+import re
 import tempfile
-from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,11 +16,13 @@ import pytest
 COMPILE_FAST = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
 
 
-def are_known(flags: Sequence[str]) -> bool:
-    """Whether this XLA knows all flags; where it does not, it would end the process."""
-    command = [sys.executable, "-c", "import jax; jax.devices()"]
-    env = {**os.environ, "XLA_FLAGS": " ".join(flags)}
-    return not subprocess.run(command, env=env, capture_output=True, check=False).returncode
+def flags_of_xla() -> list[str]:
+    """Those that this XLA knows, since its largest library holds their names; one that it does not know would end the
+    process."""
+    folder = Path(importlib.util.find_spec("jaxlib").origin).parent
+    library = max(folder.glob("*.so"), key=lambda path: path.stat().st_size)
+    with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return [flag for flag in COMPILE_FAST if content.find(flag.strip("-").split("=")[0].encode()) >= 0]
 
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # for the processes that tests start
@@ -33,8 +36,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
     cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")
     os.environ["TFM_CACHE"] = cache.name
-    flags_of_xla = COMPILE_FAST if are_known(COMPILE_FAST) else [flag for flag in COMPILE_FAST if are_known([flag])]
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags_of_xla]).strip()
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags_of_xla()]).strip()
     # Workers, and processes that tests start, read the bytecode that another one wrote.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -48,13 +50,23 @@ def pytest_configure(config):
     """What one run, one worker or one module has compiled, no other compiles again: that takes most of the time of the
     tests.
 
-    `--cache-clear` forgets it.
+    `--cache-clear` forgets it. Nothing that is collected is garbage.
     """
+    gc.disable()
     if not config.pluginmanager.has_plugin("cacheprovider"):
         return
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("xla")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """A file is not imported whose tests all have a marker that `-m` leaves out."""
+    left_out = re.findall(r"not (\w+)", config.option.markexpr)
+    if collection_path.suffix == ".py" and config.option.markexpr == " and ".join(f"not {name}" for name in left_out):
+        of_file = re.search(r"^pytestmark = (.*?)\n(?! |\])", collection_path.read_text(), re.MULTILINE | re.DOTALL)
+        return True if of_file and set(re.findall(r"pytest\.mark\.(\w+)", of_file[1])) & set(left_out) else None
+    return None
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -75,6 +87,7 @@ def pytest_collection_finish(session):
     """Thousands of collected tests stay to the end: the garbage collector need not look at them again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

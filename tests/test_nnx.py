@@ -88,10 +88,9 @@ def test_a_call_is_the_function(fill, case):
     np.testing.assert_array_equal(module(*case.args, **case.options, key=key), dropped)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("strict")
-@pytest.mark.parametrize(
-    "jit", [pytest.param(nnx.jit, id="nnx", marks=pytest.mark.slow), pytest.param(jax.jit, id="jax")]
-)
+@pytest.mark.parametrize("jit", [pytest.param(nnx.jit, id="nnx"), pytest.param(jax.jit, id="jax")])
 def test_a_call_under_jit(jit):
     """jax's own takes a module for the tree that it is."""
     params, module = masked_lm()

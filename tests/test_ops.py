@@ -189,9 +189,8 @@ def test_activations(name, formula):
     np.testing.assert_allclose(ops.activation(tfm.Config(activation=name))(jnp.asarray(x)), expected, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("gelu", marks=pytest.mark.slow), "gelu_tanh", pytest.param("silu", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
 def test_slopes_of_activations_on_a_gpu(name, monkeypatch):
     """Those that JAX derives in float64, and the slopes of slopes; in bfloat16 nearer to them than its own."""
     activate = ops.activation(tfm.Config(activation=name))

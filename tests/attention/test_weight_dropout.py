@@ -60,9 +60,10 @@ def test_weights_are_dropped_at_the_rate(mask, small):
     np.testing.assert_allclose(factors(mask), scales, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mask",
-    [pytest.param(None, marks=pytest.mark.slow), pytest.param(STRIDED, marks=pytest.mark.slow), PACKED],
+    [None, STRIDED, PACKED],
     ids=["none", "strided", "packed"],
 )
 def test_gradients_drop_the_same_weights(mask, small):

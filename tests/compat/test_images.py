@@ -23,6 +23,7 @@ def images():
     return rng.normal(size=(2, 3, 6, 6)).astype(np.float32), rng.random((2, 9)) < 0.4
 
 
+@pytest.mark.slow
 def test_the_bare_model(tmp_path):
     """Names of parameters, outputs in their order, and the mean of the patches behind a norm."""
     model = opened(tmp_path, "beit")

@@ -69,6 +69,7 @@ def test_script_fine_tuning_on_all_devices(tmp_path):
     assert (tuned(tokens).logits.argmax(-1) == labels).mean() > 0.9, losses
 
 
+@pytest.mark.slow
 def test_script_masked_words(tmp_path):
     saved(tmp_path, "roberta", "RobertaForMaskedLM")
     from tfm.compat import FlaxRobertaForMaskedLM  # was: from transformers import FlaxRobertaForMaskedLM

@@ -18,12 +18,13 @@ def language_model(**values):
     return config, random_params(tfm.causal_lm_specs(config), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [
         {"scan": False},
-        pytest.param({"scan": True}, marks=pytest.mark.slow),
-        pytest.param({"scan": False, "share_layers": True}, marks=pytest.mark.slow),
+        {"scan": True},
+        {"scan": False, "share_layers": True},
     ],
 )
 def test_texts_are_the_same(values):

@@ -53,6 +53,7 @@ def test_steps_lower(family, topology, platform, flags, dropout):
     assert (kernels >= 3) == (platform == "tpu" and not dropout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dropout", "fused"), [(0, True), (0.1, False)])
 def test_a_step_takes_the_kernel_of_a_gpu(dropout, fused):
     """Nothing hides a patch of a picture, nothing is added to scores; 17 tokens are padded. It drops nothing."""

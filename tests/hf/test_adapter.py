@@ -187,6 +187,7 @@ def saved_adapter(folder, values, **fields):
     return read_adapter(folder)
 
 
+@pytest.mark.slow
 def test_both_tables_of_a_tied_base_must_be_equal(tmp_path):
     folder, arrays = save(tmp_path / "base", LLAMA | {"tie_word_embeddings": True})
     config, params = tfm.from_hf(folder)

@@ -52,9 +52,8 @@ def model(specs, **changes):
     return config, jax.tree.map(lambda leaf: leaf + rng.normal(0, 0.2, leaf.shape).astype(np.float32), params)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("plain", marks=pytest.mark.slow), "periods", pytest.param("prefix", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "periods", "prefix"])
 def test_states_are_those_between_layers(kind):
     config, params = model(tfm.causal_lm_specs, **KINDS[kind])
     hidden_states = jax.jit(lambda params: tfm.hidden_states(params, config, TOKENS, causal=True))

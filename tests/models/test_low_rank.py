@@ -79,6 +79,7 @@ def test_merged_model_computes_the_same(scan):
     assert float(jnp.abs(actual - base).max()) > 0.1
 
 
+@pytest.mark.slow
 def test_fresh_updates_change_nothing():
     params = jax.jit(lambda key: tfm.init(SPECS, key))(jax.random.key(0))
     kernel = params.encoder.layers.period[0].mixer.query.kernel

@@ -45,6 +45,7 @@ def test_flops_of_all_devices():
     assert counting.flops(sharded, x, w) == 2 * 8 * 16 * 32
 
 
+@pytest.mark.slow
 def test_flops_of_a_step():
     """Backward costs twice what forward does; a recomputed block costs its forward once more."""
     plain, remat = (job_of(*flags.split()) for flags in ("", "--batch.accumulate=2 --model.remat=block"))

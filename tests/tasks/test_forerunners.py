@@ -72,7 +72,8 @@ def test_documents_without_triples_are_refused():
         check_triples(rows, ["a. b."])
 
 
-@pytest.mark.parametrize("sampled", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("sampled", [False, True])
 def test_loss_of_both_directions(sampled):
     """The mean of the losses of both halves, each against its own neighbour."""
     values = {"width": 8, "input.width": 4, "mixer.size": 6, "mixer.projection": 4, "vocab": 30, "scan": True}

@@ -80,15 +80,14 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-SLOW = pytest.mark.slow
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "distilled"),
     [
         ("soft", False),
-        pytest.param("hard", True, marks=pytest.mark.slow),
-        *(pytest.param(*case, marks=SLOW) for case in (("hard", False), ("soft", True))),
+        ("hard", True),
+        ("hard", False),
+        ("soft", True),
     ],
 )
 def test_the_loss_is_that_of_a_loop(kind, distilled):

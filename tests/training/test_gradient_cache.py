@@ -77,6 +77,7 @@ def params():
     return random_params(SPECS)
 
 
+@pytest.mark.slow
 def test_parts_are_the_whole_batch(params):
     batch = batch_of()
     loss, grads = undivided(params, batch)

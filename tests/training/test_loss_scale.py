@@ -65,7 +65,8 @@ def assert_equal(tree, expected):
         np.testing.assert_array_equal(leaf, expected_leaf)
 
 
-@pytest.mark.parametrize("parts", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 4])
 def test_the_curve_of_float16_is_that_of_float32(parts):
     """bfloat16 is ten times as far away."""
     (sums, states), (wide, _) = train("float16", 10, parts), train("float32", 10)

@@ -172,6 +172,7 @@ def by_spec(spec, x):
     return [np.reshape(layer, (np.prod([x.shape[axis] for axis in inputs]), -1)) for layer in layers]
 
 
+@pytest.mark.slow
 def test_muon_of_the_low_rank_update_of_an_output(fill):
     """[K,G,H,r] is a matrix [KGH,r], and what comes out of it is nearly orthogonal."""
     model = tfm.Config(layers=2, heads=4, kv_heads=4, width=64, ffn=24, vocab=60, length=16, dropout=0.0)

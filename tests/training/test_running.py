@@ -61,6 +61,7 @@ def test_running_state_is_not_trained():
     assert tfm.trained_mask(SPECS) == {"scale": True, "sums": False}
 
 
+@pytest.mark.slow
 def test_clusters_move_to_the_means_of_their_keys():
     """The routing mixer observes the sums and counts of its clusters; padding is not counted."""
     options = Routing(clusters=3, chunk=2)

@@ -121,6 +121,7 @@ def test_the_vector_of_a_sentence_is_the_state_that_has_read_it():
         np.testing.assert_allclose(vectors[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_decoders_read_the_vector_and_earlier_tokens():
     """Kiros et al. 2015, eq. 5 to 8, by loops."""
     params = params_of(tfm.skip_thought_specs(SKIP))
@@ -146,15 +147,16 @@ def test_layers_that_read_no_vector_are_refused():
         tfm.skip_thought_specs(BASE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "causal"),
     [
         ("mix", False),
-        pytest.param("concat", True, marks=pytest.mark.slow),
-        pytest.param("mix", True, marks=pytest.mark.slow),
-        pytest.param("sum", False, marks=pytest.mark.slow),
-        pytest.param("sum", True, marks=pytest.mark.slow),
-        pytest.param("concat", False, marks=pytest.mark.slow),
+        ("concat", True),
+        ("mix", True),
+        ("sum", False),
+        ("sum", True),
+        ("concat", False),
     ],
 )
 def test_features(kind, causal):

@@ -50,7 +50,8 @@ def assert_reads_segments(config, params):
     assert memory.lengths.tolist() == [12, 12]
 
 
-@pytest.mark.parametrize("layers", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", [1, 3])
 def test_segments_with_a_long_memory_are_the_text_in_one_piece(layers):
     assert_reads_segments(*model(XL | SMALL | {"layers": layers}))
 

@@ -29,6 +29,7 @@ def rule_of(rows, columns, size, shift):
     return rule
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_windows_follow_their_rule_and_know_what_they_skip(shape):
     """Blocks are exact, whatever their size."""

@@ -39,6 +39,7 @@ def test_other_models_are_returned_as_they_are():
     assert tfm.calibrate(params, BASE, TOKENS) is params
 
 
+@pytest.mark.slow
 def test_residual_parameters_are_set_by_what_the_layers_add(recorded):
     """Against a loop over the layers; all other parameters stay."""
     params = tfm.init(tfm.causal_lm_specs(BASE), jax.random.key(0))

@@ -96,6 +96,7 @@ def test_texts_with_padding_that_is_read():
         text_vectors(params, config, tokens[:, :7], valid[:, :7])
 
 
+@pytest.mark.slow
 def test_where_scale_and_bias_start():
     for name, log_scale, bias in (("clip-tiny", np.log(1 / 0.07), None), ("siglip-tiny", np.log(10), -10)):
         specs = tfm.towers_specs(config_of(name, param_dtype="bfloat16"))

@@ -87,6 +87,7 @@ def test_pools_of_layers(home, task, pool, layers):
         np.testing.assert_allclose(vector, expected, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_in_windows(home):
     """A mean over windows of 12 tokens, of which 2 are special, is weighted by their tokens."""
     words = " ".join(["the cat sat over it"] * 4 + ["a dog"]).split()

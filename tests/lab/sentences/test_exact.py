@@ -53,6 +53,7 @@ def test_all_problems_at_once_have_the_optimum_of_one(classes):
         np.testing.assert_allclose(actual, expected, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_fits_in_parts_are_the_same(monkeypatch):
     x, y = problem(3)
     fits = [Fit(np.arange(n, n + 90), np.arange(10), np.arange(100, 120)) for n in (0, 10, 20)]

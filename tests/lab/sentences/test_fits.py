@@ -28,6 +28,7 @@ def fits_of(y, settings):
     return [*fits, Fit(train, dev, rows[folds == 0], skipped=int((folds != 0).sum()))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optim", ["adam", "rmsprop"])
 def test_every_fit_is_that_of_a_loop(optim, monkeypatch):
     """Two slots, which take further fits: epochs, orders and counts of misses are of the fit, not of the slot."""

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("in_home")
 SMALL = (
     "--task=classify --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
     "--tokenizer.vocab=300 --batch.size=8 --batch.length=16 --steps=60 --optim.rate=5e-3 --model.dropout=0 "
-    "--model.init-std=0.1 --log.every=20 --eval.every=20 "
-    "--checkpoint.every=20"
+    "--model.init-std=0.1 --log.every=20 --eval.every=60 "
+    "--checkpoint.every=60"
 ).split()
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=50, length=16, pad_vocab_to=8, classes=3)
 

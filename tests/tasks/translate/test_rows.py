@@ -55,7 +55,8 @@ def losses_by_pair(rows, config, params):
     return np.array([losses[n] for n in range(COUNT)])
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("position", ["sinusoidal", "t5"])
 def test_a_packed_pair_has_the_loss_that_it_has_alone(position):
     config = tfm.override(CONFIG, {"position": position})
     params = random_params(tfm.seq2seq_specs(config))
