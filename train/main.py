@@ -28,29 +28,29 @@ def train(argv):
     run, explicit = resolve.resolve(argv, run_folder.resumed_values, run_folder.run_values)
 
     # ---------------------------------------------------------------- run folder, which is this run's alone, and data
-    from train.planning.estimate import estimate, explain_oom
-    from train.training import evaluation, startup
+    from train.planning.estimate import estimate_phases, explain_oom
+    from train.training import startup
     from train.training.hooks import open_hooks
+    from train.training.phases import open_phases
 
     with startup.claimed_folder(run, distributed.initialize(run.distributed)) as folder:
         run, corpus, log = startup.load_data(run, explicit, folder)
 
         # ------------------------------------------------------------ mesh and state
-        job = startup.job_on_mesh(run, log)
+        phases = open_phases(job := startup.job_on_mesh(run, log), corpus, log, folder)
         with explain_oom(job):
             state, step, progress = startup.first_state(job, corpus, folder, log)
-        costs = estimate(job, job.device_batch(corpus, 0))
-        train_step = startup.guarded_step(job, corpus)
-        evaluator = evaluation.Evaluator(job, corpus, log, folder)
+        costs = estimate_phases(phases)
         # from here on, files are left behind
         facts = startup.facts(job, corpus, state.teacher)
         run_folder.create(distributed.output_dir(folder), run, corpus.processor, facts)
-        startup.announce(job, corpus, step, costs.table(), log)
+        startup.announce(job, corpus, step, costs.rows, log)
 
         # ------------------------------------------------------------ loop
-        with explain_oom(job), open_hooks(evaluator, train_step, progress, state, folder, costs.peak_seconds) as hooks:
+        with explain_oom(job), open_hooks(phases, progress, state, folder, costs.peak_seconds) as hooks:
             while step < run.steps and not hooks.should_stop(step):
-                state, sums = train_step(state, job.device_batch(corpus, step))
+                phase = phases.at_step(step)
+                state, sums = phase.train_step(state, phase.batch(step))
                 step += 1
                 hooks.after_step(step, state, sums)
             hooks.save_last(step, state)
@@ -58,7 +58,7 @@ def train(argv):
         # ------------------------------------------------------------ end
         finished = (step == run.steps or progress.stopping.should_stop) and not interruption.received()
         if finished:
-            log.table("result", evaluator.finish(step, state, folder, time.perf_counter() - began))
+            log.table("result", phases.finish(step, state, folder, time.perf_counter() - began))
         log.info(_next_commands(job, step, folder, finished))
 
 
@@ -69,7 +69,8 @@ def _next_commands(job, step: int, folder, finished: bool) -> str:
         return f"stopped at step {step}, saved in {folder}; go on with\n  {resume}"
     names = ", ".join(sorted(path.name for path in folder.glob("[!.]*")))
     commands = [f"python -m train.{command.format(folder=folder)}" for command in job.task.next_commands]
-    commands.append(f"{resume} --steps={2 * job.run.steps}")
+    if not job.run.phases:
+        commands.append(f"{resume} --steps={2 * job.run.steps}")
     return "\n  ".join([f"saved in {folder}: {names}; next:", *commands])
 
 

@@ -29,7 +29,7 @@ from train.runs import run_folder
 from train.screens.console import Log, human_bytes
 from train.settings import flags
 from train.settings.schema import Run
-from train.tasks import resolve
+from train.tasks import phases, resolve
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,11 +104,18 @@ def plan(argv):
     log = Log()
     run, text_sizes = estimate.text_sizes(run, scanned, planned.platform, log)
     planner = Planner(planned, devices, exact, options.tokens, log, text_sizes)
-    report = planner.examine(run)
-    planner.show(run, report)
+    reports = []
+    for part in phases.step_ranges(run):
+        reports.append((planner.examine(part.run), part))
+        name = f", phase {part.phase}, steps {part.first + 1:,} to {part.stop:,}" if run.phases else ""
+        planner.show(dataclasses.replace(part.run, steps=part.stop - part.first), reports[-1][0], name)
+    report, costliest = max(reports, key=lambda pair: pair[0]["memory"]["all"])
+    by_phase = (
+        {"phases": [{"first": part.first, "stop": part.stop, **of} for of, part in reports]} if run.phases else {}
+    )
     if not report["fits"] and options.search:
-        report["instead"] = planner.search(run)
-    print(json_text({"topology": planned.name, "exact": exact, **report}))
+        report["instead"] = planner.search(costliest.run)
+    print(json_text({"topology": planned.name, "exact": exact, **report, **by_phase}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +155,7 @@ class Planner:
     def examine(self, run: Run) -> Report:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
         from train.planning import counting, estimate, hlo
-        from train.planning.memory import step_memory
+        from train.planning.memory import compiled_memory, step_memory
         from train.planning.traffic import memory_traffic, roofline
         from train.training.job import batch_tokens
 
@@ -169,7 +176,7 @@ class Planner:
         except _OutOfMemoryError as error:
             return report | {"fits": False, "memory": memory, "refused": str(error)}
         if self.exact:
-            memory = _compiled_memory(compiled.memory_analysis(), memory, job)
+            memory = compiled_memory(compiled.memory_analysis(), memory, job)
         report["fits"] = self.exact or memory["all"] <= self.topology.spec.memory
         report["memory"] = memory
         report["collectives"] = {
@@ -196,7 +203,7 @@ class Planner:
             reason = str(error).splitlines()[0]
             raise UserError(f"the step cannot be compiled for {self.topology.name}: {reason}") from error
 
-    def show(self, run: Run, report: Report):
+    def show(self, run: Run, report: Report, phase: str = ""):
         """Prints the numbers, and how sure each is."""
         refused = report.get("refused")
         parts = f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""
@@ -214,7 +221,7 @@ class Planner:
             rows["compiler"] = refused
         else:
             rows |= speed_rows(report, self.tokens or run.steps * report["tokens_a_step"])
-        self.log.table(f"{run.task.name} {run.preset} on {self.topology.name}", rows)
+        self.log.table(f"{run.task.name} {run.preset}{phase} on {self.topology.name}", rows)
 
     def _memory_rows(self, report: Report, exact: bool) -> dict[str, str]:
         """The bytes of a device by purpose, and how sure each number is."""
@@ -266,31 +273,6 @@ def _refusal(message: str) -> str:
     """The compiler's message about memory, in short: the compiler needs 96.93G of 95.74G."""
     sizes = re.findall(r"\d+(?:\.\d+)?[GM]\b", message)
     return f"the compiler needs {sizes[0]} of {sizes[1]}" if len(sizes) > 1 else "the compiler finds too little memory"
-
-
-def _compiled_memory(compiled, estimate: Mapping[str, float], job: "Job") -> dict[str, float]:
-    """The bytes that the compiled step needs on a device, by purpose.
-
-    The compiler tells arguments from the rest. The estimate divides the rest into gradients and activations.
-    """
-    import jax
-
-    from train.devices.mesh import bytes_per_device
-    from train.training.job import largest_batch
-
-    exact = {name: estimate[name] for name in ("parameters", "optimizer", "segments")}
-    batch = bytes_per_device(jax.tree.leaves(largest_batch(job)))
-    rest = compiled.temp_size_in_bytes + compiled.output_size_in_bytes - compiled.alias_size_in_bytes
-    gradients = min(rest, estimate["gradients"])
-    activations = min(rest - gradients, estimate["activations"])
-    return {
-        "all": compiled.argument_size_in_bytes + rest,
-        **exact,
-        "padding": max(0, compiled.argument_size_in_bytes - sum(exact.values()) - batch),
-        "gradients": gradients,
-        "activations": activations,
-        "temporaries": batch + rest - gradients - activations,
-    }
 
 
 if __name__ == "__main__":

@@ -57,7 +57,10 @@ def members(cls):
 def test_the_pair_has_the_same_members():
     """Beside them, a run folder can check its data and knows where it was made, and a Hugging Face folder has its own
     fields, and perhaps modules."""
-    assert members(RunFolder) - {"check_data", "surroundings"} == members(HfFolder) - {"fields", "has_modules"}
+    assert members(RunFolder) - {"check_data", "recorded_values", "surroundings"} == members(HfFolder) - {
+        "fields",
+        "has_modules",
+    }
 
 
 def test_a_run_folder_is_what_was_put_in(run, run_path, tokenizer):

@@ -24,6 +24,7 @@ from train.tasks.lm.task import Corpus
 from train.tasks.table import AnyRun
 from train.training.diverged import blackbox, replay
 from train.training.job import Job
+from train.training.phases import open_phases
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_home")]
 
@@ -93,7 +94,7 @@ def test_features_are_drawn_as_the_step_draws_them(home):
     log, folder = Log(), home / "whole"
     job = job_of("whole")
     corpus = job.task.load(job.run, log, of_resumed(folder))
-    state = replay.state_before(job, corpus, folder, BAD, log)
+    state = replay.state_before(open_phases(job, corpus, log), folder, BAD)
     sums = replay.run_again(job, blackbox.batch_of(corpus, BAD), state).sums
     lines = {line["step"]: line for line in read_lines(folder / "metrics.jsonl") if line["split"] == "train"}
     assert sums["loss"] / sums["weight"] == pytest.approx(lines[BAD]["loss"], rel=1e-5)

@@ -55,6 +55,7 @@ class Corpus(Generic[AnyRows]):
     sizes: sizes of the model that the data decide, such as vocab
     facts: what run.json and the start-up table say beside what all corpora do
     test_sets: further rows that are evaluated at the end, by name
+    shares, skipped: of sources by rows of the run; batches of the order of rows before batch 0
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Corpus(Generic[AnyRows]):
         facts: Mapping[str, object],
         test_sets: Mapping[str, AnyRows] | None = None,
     ):
-        self.run, self.processor = run, processor
+        self.run, self.processor, self.skipped = run, processor, 0
         self.train, self.valid, self.test_sets = train, valid, test_sets or {}
         self.sizes, self._facts = sizes, facts
         if not valid.tokens:
@@ -75,9 +76,9 @@ class Corpus(Generic[AnyRows]):
         self.layout = self._layout(train or [valid])
         self._valid_layout = self._layout([valid]) if train else self.layout
         self._sources: Mapping[str, int] = facts.get("sources", {})  # type: ignore[assignment]
-        self._phases = [mixture.Phase(first, shares) for first, shares in facts.get("mixture", ())]  # type: ignore[attr-defined]
+        self.shares = [mixture.Phase(first, shares) for first, shares in facts.get("mixture", ())]  # type: ignore[attr-defined]
         counts, size = [*map(len, train)], self.layout.size if self.layout else run.batch.size
-        rows = sum(counts) if self._phases else min(counts, default=0)
+        rows = sum(counts) if self.shares else min(counts, default=0)
         if train and rows < size and not train[0].buckets:
             raise UserError(
                 f"--data={run.data.source} fills {rows} rows of {run.row_tokens} tokens, "
@@ -95,14 +96,14 @@ class Corpus(Generic[AnyRows]):
             return feed.shuffled_batches(buckets, self.run.seed)
         if self.layout and self.layout.dealt != "shuffled":
             return feed.dealt_texts(text_rows.lengths_of(self.train), self.run.seed, self.layout)
-        if self._phases:
+        if self.shares:
             shuffle, size = self.run.data.shuffle, self.run.batch.size
-            return feed.mixed_rows(self._sources, self._phases, self.run.seed, size, shuffle)
+            return feed.mixed_rows(self._sources, self.shares, self.run.seed, size, shuffle)
         return feed.shuffled_rows([len(rows) for rows in self.train], self.run.seed, self.run.batch.size)
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""
-        return self._fields(self.train, *self.rows(n), self._rng(0, n), self.layout, local_rows)
+        return self._fields(self.train, *self.rows(n + self.skipped), self._rng(0, n), self.layout, local_rows)
 
     def batch_ahead(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """`batch(n, local_rows)`, with the same `local_rows` every time.
@@ -118,7 +119,7 @@ class Corpus(Generic[AnyRows]):
 
     def batch_rows(self, n: int) -> np.ndarray:
         """The training rows of batch n, int [B], in the order in which they stand in it."""
-        return self.rows(n)[1]
+        return self.rows(n + self.skipped)[1]
 
     def example_batches(self) -> list[dict[str, np.ndarray]]:
         """A training batch of every shape: one of each bucket, one where texts fit their rows and one where they do
@@ -138,8 +139,7 @@ class Corpus(Generic[AnyRows]):
     def valid_batches(
         self, max_batches: int = 0, local_rows: LocalRows | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of the validation rows, at most `max_batches` (0: all): always the same, in the same order. Rows of
-        other processes are empty."""
+        """At most `max_batches` (0: all) batches of validation rows in order; those of other processes are empty."""
         layout, order = self._valid_order(max_batches)
         for n, rows in order:
             yield self._fields([self.valid], np.zeros_like(rows), rows, self._rng(1, n), layout, local_rows)
@@ -151,7 +151,7 @@ class Corpus(Generic[AnyRows]):
 
     def epochs(self, step: int) -> dict[str, float]:
         """`epochs/NAME`: how often the rows of each of several sources were read in the first `step` steps."""
-        return by_source.epochs(self._sources, self._phases, step * self.run.batch.size)
+        return by_source.epochs(self._sources, self.shares, (step + self.skipped) * self.run.batch.size)
 
     def _valid_order(self, max_batches: int) -> tuple[text_rows.Layout | None, Iterable[tuple[int, np.ndarray]]]:
         """The layout, and the number and the rows of each validation batch, -1 for an empty row."""
@@ -235,7 +235,7 @@ class Corpus(Generic[AnyRows]):
     @property
     def _train_tokens(self) -> int:
         """Tokens of all sources, or of one segmentation."""
-        return sum(rows.tokens for rows in (self.train if self._phases else self.train[:1]))
+        return sum(rows.tokens for rows in (self.train if self.shares else self.train[:1]))
 
     def facts(self) -> dict[str, Any]:
         """What run.json records about the data."""
@@ -253,15 +253,15 @@ class Corpus(Generic[AnyRows]):
         facts, rows, length = self.facts(), self.train[0], self.run.batch.length
         if own_overview := getattr(rows, "overview", None):
             return own_overview(facts)
-        splits = f", split in {len(self.train)} ways" if len(self.train) > 1 and not self._phases else ""
+        splits = f", split in {len(self.train)} ways" if len(self.train) > 1 and not self.shares else ""
         lines = {
             "text": f"{facts['source']}, hash {facts['hash']}",
             "tokens": f"{facts['train_tokens']:,} to train on{splits}, {facts['eval_tokens']:,} to validate on",
         }
         if "vocab" in self.sizes:
             lines["vocabulary"] = f"{self.sizes['vocab']:,}"
-        if self._phases:
-            lines["sources"] = mixture.overview(self._sources, [r.tokens for r in self.train], self._phases, self.run)
+        if self.shares:
+            lines["sources"] = mixture.overview(self._sources, [r.tokens for r in self.train], self.shares, self.run)
         padding = f"{facts['padding']:.1%} padding"
         if rows.buckets:
             shapes = rows.buckets.shapes
@@ -271,7 +271,7 @@ class Corpus(Generic[AnyRows]):
         elif self.layout and self.layout.packs:
             lines["rows"] = f"{len(rows):,} texts share rows of {self.layout.shape.length}, {padding}"
         else:
-            count = sum(map(len, self.train)) if self._phases else len(rows)
+            count = sum(map(len, self.train)) if self.shares else len(rows)
             lines["rows"] = f"{count:,} of {self.layout.row_lengths if self.layout else length}, {padding}"
             if self.layout:
                 lines["rows"] += f"; each text has a row: {self.layout.reason}"

@@ -48,7 +48,7 @@ def run_step(argv):
     folder = RunFolder(options.run)
     if not (folder.path / CONFIG).is_file():
         raise UserError(f"--run={options.run} is not a run folder: it has no {CONFIG}; name one that train.main made")
-    run = flags.build(AnyRun, folder.values | {"resume": True})
+    run = flags.build(AnyRun, folder.recorded_values | {"resume": True})
     run = dataclasses.replace(run, mesh=Mesh(data=1))
 
     import jax
@@ -56,20 +56,26 @@ def run_step(argv):
     import tfm
     from train.runs.takeover import of_resumed
     from train.screens.console import Log
-    from train.tasks import table
+    from train.tasks import phases, table
     from train.training.diverged import blackbox, replay
     from train.training.job import Job
+    from train.training.phases import open_phases
 
     box, log = blackbox.newest(folder.path), Log()
     step = _step(options, folder.path, run.steps, box and box.step)
     job = Job(run, table.task_of(run), tfm.make_mesh(devices=jax.devices()[:1]))
     if box and box.step == step and box.is_whole:
         state, batch = box.read(job, log.info)
+        settings = phases.step_range_of(run, step - 1).run
+        job = job if settings is run else dataclasses.replace(job, run=settings, task=table.task_of(settings))
         log.info(f"the batch of step {step}, and the state before it, are those in {box.path}")
     else:
         corpus = job.task.load(run, log, of_resumed(folder.path))
         folder.check_data(corpus.facts())
-        state, batch = replay.state_before(job, corpus, folder.path, step, log), blackbox.batch_of(corpus, step)
+        steps = open_phases(job, corpus, log)
+        phase = steps.of_state(step)
+        state, batch = replay.state_before(steps, folder.path, step), blackbox.batch_of(phase.corpus, step)
+        job = phase.job
     result = replay.run_again(job, batch, state)
     for line in _table(result):
         print(line)

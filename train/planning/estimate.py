@@ -19,6 +19,7 @@ from train.settings.schema import Run
 from train.tasks import resolve, table
 from train.training import startup
 from train.training.job import Job
+from train.training.phases import PhaseJobs
 
 
 class Estimate(NamedTuple):
@@ -62,6 +63,20 @@ def estimate(job: Job, batch) -> Estimate:
     peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype != "float32" else None
     peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
     return Estimate(kernels, step_memory(job, part=part), peak_seconds)
+
+
+class PhaseCosts(NamedTuple):
+    """Rows of the start-up table, the memory of the largest phase among them, and the peak seconds of each part."""
+
+    rows: dict[str, str]
+    peak_seconds: list[float | None]
+
+
+def estimate_phases(phases: PhaseJobs) -> PhaseCosts:
+    """The costs of the steps of a run. Raises UserError as `estimate` does."""
+    costs = [estimate(phase.job, phase.batch(phase.steps.first)) for phase in phases.parts]
+    largest = max(costs, key=lambda cost: cost.memory["all"])
+    return PhaseCosts({**largest.table(), **phases.rows()}, [cost.peak_seconds for cost in costs])
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 
@@ -11,7 +11,7 @@ from tfm.low_rank import with_dropout_keys
 from tfm.sharding import mesh_axes
 from train.devices.mesh import bytes_per_device
 from train.settings.schema import Run
-from train.training.job import Job, extra_of, largest_part
+from train.training.job import Job, extra_of, largest_batch, largest_part
 from train.training.optimizer import Optimizer
 
 # Share of a recomputed block's values that is in memory at a time; the rest is fused. M36: estimates within 9 %.
@@ -119,3 +119,23 @@ def _gathered_parameters(job: Job) -> float:
         else:
             table = max(table, size)
     return 2 * width * layer + 3 * 4 * table
+
+
+def compiled_memory(compiled, estimate: Mapping[str, float], job: Job) -> dict[str, float]:
+    """The bytes that the compiled step needs on a device, by purpose.
+
+    The compiler tells arguments from the rest. The estimate divides the rest into gradients and activations.
+    """
+    exact = {name: estimate[name] for name in ("parameters", "optimizer", "segments")}
+    batch = bytes_per_device(jax.tree.leaves(largest_batch(job)))
+    rest = compiled.temp_size_in_bytes + compiled.output_size_in_bytes - compiled.alias_size_in_bytes
+    gradients = min(rest, estimate["gradients"])
+    activations = min(rest - gradients, estimate["activations"])
+    return {
+        "all": compiled.argument_size_in_bytes + rest,
+        **exact,
+        "padding": max(0, compiled.argument_size_in_bytes - sum(exact.values()) - batch),
+        "gradients": gradients,
+        "activations": activations,
+        "temporaries": batch + rest - gradients - activations,
+    }

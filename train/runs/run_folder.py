@@ -16,6 +16,7 @@ from train.runs import adapters
 from train.runs.description import FORMAT, checksums_of, describe
 from train.runs.hf_folder import NO_CHANGES, HfFolder, is_hf_folder
 from train.runs.paths import seen_from_here
+from train.runs.phase_model import values_of_phase
 from train.screens import finite
 from train.settings import flags
 from train.settings.schema import Run
@@ -46,7 +47,13 @@ class RunFolder:
 
     @cached_property
     def values(self) -> dict[str, object]:
-        """The configuration by dotted names, `out` set to this folder."""
+        """The configuration by dotted names, `out` set to this folder; the model is that of the newest checkpoint's
+        phase."""
+        return values_of_phase(self.recorded_values, self.path / CHECKPOINTS)
+
+    @cached_property
+    def recorded_values(self) -> dict[str, object]:
+        """The same, as the flags were."""
         saved = flatten_saved(self._section("config"))
         if self._sections.get("format") != FORMAT:
             raise UserError(f"{self.path} was written by an earlier version, which alone can read it; train it again")
@@ -251,11 +258,11 @@ def run_values(path: str | Path, adapter: str = "") -> dict[str, object]:
 def resumed_values(out: str) -> dict[str, object]:
     """The dotted values of the run that `--resume` continues: the one in `out`, or the newest in runs/."""
     if out:
-        return RunFolder(out).values
+        return RunFolder(out).recorded_values
     paths = sorted(ROOT.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
     if not paths:
         raise UserError(f"--resume found no run in {ROOT}/; name one with --out=DIR, or start one without --resume")
-    return RunFolder(paths[-1].parent).values
+    return RunFolder(paths[-1].parent).recorded_values
 
 
 def create(path: Path, run: Run, processor: object, facts: Mapping[str, object]):

@@ -8,6 +8,7 @@ from tfm.options.choices import check_fields, check_maximum, check_minimum, chec
 from train.settings.distributed import Distributed
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.log import Logging
+from train.settings.phases import PhaseSettings
 from train.settings.task_options import TaskOptions
 from train.settings.teacher import Teacher
 from train.settings.text import Data, Tokenizer
@@ -56,11 +57,13 @@ class Batch:
 class Optim:
     """The optimizer.
 
-    name: adamw | adafactor | lion | muon: two moments, a factored one, one, or one for matrices and two for the rest
+    name: adamw | stable_adamw | adafactor | lion | muon: two moments, two, a factored one, one, or one for matrices
     rate: peak learning rate
     warmup: steps of linear warm-up, or their share of all steps where less than 1
-    schedule: linear | cosine | noam (inverse square root) | constant | wsd (warm-up, stable, decay): after the warm-up
+    schedule: linear | cosine | 1-sqrt | noam (inverse root) | constant | wsd (stable, then decay): after the warm-up
     cooldown: steps at the end in which wsd decays, or their share of all steps where less than 1
+    cooldown_shape: linear | cosine | 1-sqrt: how wsd decays
+    final: share of the peak that is left at the end of a decay
     moment_dtype: float32 | bfloat16 | int8: what moments are stored in
     decay: weight decay of matrices
     clip: largest global norm of the gradient; none: no limit
@@ -71,11 +74,13 @@ class Optim:
     layer_decay: rate of a layer over that of the layer above it; none: all learn alike
     """
 
-    name: Literal["adamw", "adafactor", "lion", "muon"] = "adamw"
+    name: Literal["adamw", "stable_adamw", "adafactor", "lion", "muon"] = "adamw"
     rate: float = 1e-3
     warmup: float = 0.1
-    schedule: Literal["linear", "cosine", "noam", "constant", "wsd"] = "linear"
+    schedule: Literal["linear", "cosine", "1-sqrt", "noam", "constant", "wsd"] = "linear"
     cooldown: float = 0.2
+    cooldown_shape: Literal["linear", "cosine", "1-sqrt"] = "linear"
+    final: float = 0.0
     moment_dtype: Literal["float32", "bfloat16", "int8"] = "float32"
     decay: float = 0.01
     clip: float | None = 1.0
@@ -93,6 +98,8 @@ class Optim:
         check_maximum(self, STEPS, warmup=MAX_STEPS, cooldown=MAX_STEPS)
         check_maximum(self, "an update would be larger than any weight", rate=1e6, decay=1e6, eps=1e6)
         check_rates(self, "beta1", "beta2")
+        if not 0 <= self.final <= 1:
+            raise ValueError(f"final={self.final} must be at least 0 and at most 1, the peak itself")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
         if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
@@ -202,6 +209,7 @@ class Run(Generic[TaskT]):
     adapter: a folder of PEFT: low-rank updates to start from, over the weights of --init; none: without
     out: the run folder to make; by default the next free runs/TASK-PRESET-N
     steps: optimizer steps
+    phases: recipe.toml of phases with settings of their own, or how many there are
     stop_at: save and end after this step, as an interruption would; none: after the last
     seed: of the initial weights, the order of the data, masks and dropout
     resume: go on with the run in --out, or with the newest one
@@ -216,6 +224,7 @@ class Run(Generic[TaskT]):
     adapter: str | None = None
     out: str = ""
     steps: int = 1000
+    phases: tuple[PhaseSettings, ...] = ()
     stop_at: int | None = None
     seed: int = 0
     resume: bool = False

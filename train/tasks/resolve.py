@@ -11,6 +11,7 @@ from train import UserError
 from train.settings import flags
 from train.settings.schema import Run
 from train.settings.text import BY_HASH
+from train.tasks import phases
 from train.tasks.mlm.options import Mlm
 from train.tasks.presets import PRESETS
 from train.tasks.table import TASKS, AnyRun
@@ -51,7 +52,7 @@ _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens", "checkpoint.verify", "batch.shapes"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language"),
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "tokenizer.sentinels"),
-    *("optim.moment_dtype", "optim.layer_decay"),
+    *("optim.moment_dtype", "optim.layer_decay", "optim.cooldown_shape", "optim.final", "phases."),
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
@@ -80,6 +81,7 @@ def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFol
     `read_folder` those of another run and its adapter. Raises UserError for whatever does not fit.
     """
     texts = flags.parse(argv, ALIASES)
+    recipe, texts = _read_recipe(texts)
     if _read(texts, "resume", False):
         layers = _resumed_layers(texts, read_resumed(_read(texts, "out", "")))
     else:
@@ -89,7 +91,21 @@ def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFol
             raise UserError(f"--adapter={adapter} updates a model that is there; name it with --init=FOLDER")
         source = read_folder(folder, adapter or "") if folder else {}
         layers = _fresh_layers(texts, source if adapter else _without_tune(source))
-    return _build(layers), set().union(*layers)
+    run = _build(layers)
+    try:
+        run = run if "steps" in texts else phases.with_steps(run)
+        phases.step_ranges(run)
+    except UserError as error:
+        raise UserError(f"{recipe or '--phases'}: {error}") from error
+    return run, set().union(*layers)
+
+
+def _read_recipe(texts: Mapping[str, flags.Text]) -> tuple[str, dict[str, object]]:
+    """The file that --phases names, or "", and the command line with its phases in the place of the name."""
+    text = texts["phases"].text if "phases" in texts else None
+    if text is None or text.isdecimal():
+        return "", dict(texts)
+    return text, {name: value for name, value in texts.items() if name != "phases"} | phases.read_recipe(text)
 
 
 def infer_task(argv: Sequence[str], read_folder: ReadFolder) -> list[str]:
@@ -226,7 +242,8 @@ def help_text(argv: Sequence[str]) -> str | None:
     asked = [word for word in argv if word in ("-h", "--help") or word.startswith("--help=")]
     if not asked:
         return None
-    layers = _fresh_layers(flags.parse([word for word in argv if word not in asked], ALIASES), {})
+    _, texts = _read_recipe(flags.parse([word for word in argv if word not in asked], ALIASES))
+    layers = _fresh_layers(texts, {})
     later = {name: value for name, value in _DECIDED_LATER.items() if name not in set().union(*layers)}
     every_flag = [
         # What the data decide is no choice of the user: it is listed and not explained.

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -16,14 +16,13 @@ from train.losses.teaching import training_metrics
 from train.runs import checkpoint, run_folder
 from train.runs.state import LossScale, State
 from train.settings.schema import Run
-from train.training import optimizer
 from train.training.diverged import replay
 from train.training.evaluation import Evaluator
-from train.training.job import tokens_per_step
 from train.training.loss_scale import OVERFLOWS
 from train.training.metric_buffer import NotFiniteError
+from train.training.phases import PhaseJobs
 from train.training.progress import Progress
-from train.training.recompilation import Guard
+from train.training.rates import rates
 from train.training.recorder import Recorder
 
 # A file in the run folder that asks for a checkpoint, and the seconds between two looks for it.
@@ -32,19 +31,18 @@ SAVE, LOOK_EVERY = "save", 1.0
 
 @contextlib.contextmanager
 def open_hooks(
-    evaluator: Evaluator,
-    train_step: Guard,
+    phases: PhaseJobs,
     progress: Progress,
     state: State,
     folder: Path,
-    peak_seconds: float | None,
+    peak_seconds: Sequence[float | None],
 ) -> "Iterator[Hooks]":
     """The hooks of a loop that begins with `state`; inside, the mesh is set, and signals wait from the first step on.
 
-    `peak_seconds` is the time of a step at the peak of all devices, None if unknown. A full disk and a loss that is not
-    finite become a UserError.
+    `peak_seconds` are the times of a step of each part of the phases at the peak of all devices, None if unknown. A
+    full disk and a loss that is not finite become a UserError.
     """
-    job, log = evaluator.job, evaluator.log
+    job, log = phases.job, phases.log
     deferral = interruption.Deferral()
     start = int(distributed.to_host(state.step))
     goal = progress.stopping.goal
@@ -59,14 +57,14 @@ def open_hooks(
         contextlib.closing(recorder),
         jax.set_mesh(job.mesh),
         cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake),
-        _explain_not_finite(evaluator, train_step, store, folder, deferral),
+        _explain_not_finite(phases, store, folder, deferral),
     ):
         request = SaveRequest(folder / SAVE)
-        hooks = Hooks(evaluator, train_step, progress, recorder, store, deferral, request, peak_seconds)
+        hooks = Hooks(phases, progress, recorder, store, deferral, request, peak_seconds)
         hooks.resume(start, state)
         yield hooks
-    if len(train_step.shapes) > 1:
-        log.info(f"the step was compiled for {len(train_step.shapes)} shapes of batches")
+    if phases.num_programs > 1:
+        log.info(f"the step was compiled for {phases.num_programs} {phases.programs}")
     if progress.stopping.should_stop:
         log.info(progress.stopping.message)
 
@@ -75,19 +73,18 @@ def open_hooks(
 class Hooks:
     """What happens after a step, when it is due."""
 
-    evaluator: Evaluator
-    train_step: Guard
+    phases: PhaseJobs
     progress: Progress
     recorder: Recorder
     store: checkpoint.Checkpoints
     deferral: interruption.Deferral
     request: "SaveRequest"
-    peak_seconds: float | None
+    peak_seconds: Sequence[float | None]
 
     @property
     def run(self) -> Run:
         """The configuration."""
-        return self.evaluator.job.run
+        return self.phases.job.run
 
     def should_stop(self, step: int) -> bool:
         """Whether the loop ends here: at `--stop-at`, by a signal, or because patience has run out.
@@ -111,7 +108,7 @@ class Hooks:
     def _after_step(self, step: int, state: State, sums: Mapping[str, jax.Array]):
         run = self.run
         buffer = self.progress.buffer
-        compiled = self.train_step.compiled
+        compiled = self.phases.of_state(step).train_step.compiled
         buffer.add(step, sums)
         if compiled:
             buffer.flush()  # the clock goes on when the compiled step is done
@@ -129,7 +126,7 @@ class Hooks:
                 self.save_last(step, state)
                 self.store.wait()
             self.request.done()
-            self.evaluator.log.info(f"saved step {step}, as {self.request.path} asked")
+            self.phases.log.info(f"saved step {step}, as {self.request.path} asked")
 
     def resume(self, step: int, state: State):
         """Does the evaluation after that step, if a signal has cut it off before."""
@@ -149,20 +146,26 @@ class Hooks:
         """Metrics of the steps since the last log line, and the scale of the loss."""
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
-        metrics = training_metrics(self.evaluator.job.task.metrics, sums)
-        metrics |= self._update_metrics(step, scale, sums) | self.evaluator.corpus.epochs(step)
+        metrics = self._phase_metrics(step) | training_metrics(self.phases.job.task.metrics, sums)
+        metrics |= self._update_metrics(step, scale, sums) | self.phases.of_state(step).corpus.epochs(step)
+        first = step - int(sums["steps"])
         if seconds:
-            tokens = tokens_per_step(self.evaluator.job, self.evaluator.corpus)
+            tokens = self.phases.mean(self.phases.tokens, first, step)
             metrics |= {"tokens_per_s": tokens / seconds, "ms_per_step": 1000 * seconds}
-        if seconds and self.peak_seconds:
-            metrics["mfu"] = self.peak_seconds / seconds
+        peaks = [value for value in self.peak_seconds if value]
+        if seconds and len(peaks) == len(self.peak_seconds):
+            metrics["mfu"] = self.phases.mean(peaks, first, step) / seconds
         return metrics
+
+    def _phase_metrics(self, step: int) -> dict[str, float]:
+        """The number of the phase that a step belongs to, in a run of phases."""
+        return {"phase": self.phases.of_state(step).steps.phase} if self.run.phases else {}
 
     def _update_metrics(self, step: int, scale: LossScale | None, sums: Mapping[str, float]) -> dict[str, float]:
         """The learning rate of that step, the mean norm of gradients, and the scale of the loss."""
         left_out = int(distributed.to_host(scale.overflows)) if scale else 0
         overflows = sums.get(OVERFLOWS, 0.0)
-        rate = float(optimizer.schedule(self.run.optim, self.run.steps)(max(0, step - 1 - left_out)))
+        rate = float(rates(self.run)(max(0, step - 1 - left_out)))
         metrics = {"rate": rate, "grad_norm": sums["grad_norm"] / max(1, sums["steps"] - overflows)}
         if scale:
             metrics |= {"loss_scale": float(distributed.to_host(scale.value)), OVERFLOWS: overflows}
@@ -174,10 +177,10 @@ class Hooks:
         metric: float | None = None
         metrics: dict[str, float] = {}
         if step % self.run.eval.every == 0:
-            metrics = _evaluate(self.evaluator, state, self.deferral)
+            metrics = _evaluate(self.phases.of_state(step).evaluator, state, self.deferral)
             self.progress.evaluation_due = not metrics
         if metrics:
-            self.recorder.write("eval", step, metrics)
+            self.recorder.write("eval", step, self._phase_metrics(step) | metrics)
             metric = metrics[stopping.metric]
             if stopping.update(step, metrics) and self.run.eval.patience:
                 save = True
@@ -238,8 +241,7 @@ def _freed_if_not_finite(state: State) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _explain_not_finite(
-    evaluator: Evaluator,
-    train_step: Guard,
+    phases: PhaseJobs,
     store: checkpoint.Checkpoints,
     folder: Path,
     deferral: interruption.Deferral,
@@ -251,8 +253,7 @@ def _explain_not_finite(
         store.wait()
         good, step = store.latest or "none", error.step
         with deferral.suspended():
-            job, corpus = evaluator.job, evaluator.corpus
-            place = replay.explain(job, corpus, folder, error, evaluator.log, train_step.step)
+            place = replay.explain(phases, folder, error)
         subject = "the loss of" if error.values else "what the parameters are after"
         raise DivergedError(
             f"{subject} step {step} is not finite: {place}; the last good checkpoint is {good} in {folder}; "

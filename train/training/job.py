@@ -26,6 +26,7 @@ from train.settings.schema import Config, Run
 from train.tasks.record import Task
 from train.training import optimizer, step
 from train.training.layer_rates import scale_by_layer
+from train.training.rates import rates
 
 # Shapes and shardings of the fields of a batch.
 Fields = dict[str, jax.ShapeDtypeStruct]
@@ -53,7 +54,7 @@ class Job:
         """The optimizer."""
         optim = self.run.optim
         scale = scale_by_layer(self.specs, optim.layer_decay, self.run.tune.top_layers)
-        return optimizer.optimizer(optim, self.run.steps, self.specs, scale)
+        return optimizer.optimizer(optim, self.run.steps, self.specs, scale, rates(self.run))
 
     @cached_property
     def state(self) -> State:

@@ -22,25 +22,33 @@ _FEWEST_RATES = 1024
 
 
 def schedule(options: Optim, steps: int) -> optax.Schedule:
-    """Step -> learning rate: linear warm-up to `options.rate`, then a decay that ends at 0 after `steps`.
+    """Step -> learning rate: linear warm-up to `options.rate`, then a decay to `options.final` of it after `steps`.
 
-    noam and constant do not end at 0. wsd stays at the peak until `options.cooldown` before the end, and falls linearly
-    from there (Haegele et al. 2024, section 3).
+    noam and constant do not end there. wsd stays at the peak until `options.cooldown` before the end, and falls from
+    there; 1-sqrt falls fast at first (both Haegele et al. 2024, section 3).
     """
-    rate = options.rate
+    rate, shape = options.rate, options.schedule
     warmup = max(1, _steps(options.warmup, steps))
     rest = max(1, steps - warmup + 1)
     cooldown = min(rest, max(1, _steps(options.cooldown, steps)))
-    stable = [optax.constant_schedule(rate), optax.linear_schedule(rate, 0.0, cooldown)]
-    decay = {
-        "linear": optax.linear_schedule(rate, 0.0, rest),
-        "cosine": optax.cosine_decay_schedule(rate, rest),
+    stable = [optax.constant_schedule(rate), _decay(options.cooldown_shape, rate, options.final, cooldown)]
+    own_ends = {
         # Vaswani et al. 2017, eq. 3, scaled to reach `rate` at its peak
         "noam": lambda n: rate * jnp.sqrt(warmup / (n + warmup)),
         "constant": optax.constant_schedule(rate),
         "wsd": optax.join_schedules(stable, [rest - cooldown]),
-    }[options.schedule]
+    }
+    decay = own_ends.get(shape) or _decay(shape, rate, options.final, rest)
     return optax.join_schedules([optax.linear_schedule(rate / warmup, rate, warmup - 1), decay], [warmup - 1])
+
+
+def _decay(shape: str, rate: float, final: float, steps: int) -> optax.Schedule:
+    """From a rate to its `final` share in so many steps, and constant from there on."""
+    if shape == "cosine":
+        return optax.cosine_decay_schedule(rate, steps, final)
+    if shape == "linear":
+        return optax.linear_schedule(rate, rate * final, steps)
+    return lambda n: rate * (1 - (1 - final) * jnp.sqrt(jnp.clip(n / steps, 0, 1)))
 
 
 def _steps(duration: float, steps: int) -> int:
@@ -87,8 +95,16 @@ class Optimizer(NamedTuple):
         )
 
 
-def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransformation | None = None) -> Optimizer:
+def optimizer(
+    options: Optim,
+    steps: int,
+    specs,
+    scale: optax.GradientTransformation | None = None,
+    rate: optax.Schedule | None = None,
+) -> Optimizer:
     """The optimizer that the options name, after clipping of the global norm; decay as the specs say.
+
+    `rate` is the learning rate by step, by default the schedule of the options.
 
     Parameters whose `Spec.trained` is False have no state and count in no norm. `scale` changes updates at last, such
     as by layer. The state starts in `options.moment_dtype`, vectors in float32 where that has eight bits; the training
@@ -110,7 +126,7 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
 
     def own_rates():
         count = max(_FEWEST_RATES, 1 << steps.bit_length())  # a power of two: few shapes, and so few programs
-        return schedule(options, steps)(jnp.arange(count)).astype(jnp.float32)
+        return (rate or schedule(options, steps))(jnp.arange(count)).astype(jnp.float32)
 
     def to_moment_dtype(leaf):
         if not leaf.ndim or not jnp.issubdtype(leaf.dtype, jnp.floating):

@@ -32,6 +32,15 @@ def adamw(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransfor
     )
 
 
+def stable_adamw(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
+    """AdamW with the update clipping of Adafactor (Wortsman et al. 2023).
+
+    A parameter of a layer whose gradient is large for its second moment has a smaller rate. Moments need no bias
+    correction: their decay grows from 0. ModernBERT was trained so (Warner et al. 2024).
+    """
+    return optax.chain(scale_by_clipped_moments(options, specs), optax.scale_by_learning_rate(rate))
+
+
 def lion(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
     """Chen et al. 2023, algorithm 2: the sign of a moment; one array where AdamW has two."""
     return optax.lion(rate, b1=options.beta1, b2=options.beta2, weight_decay=options.decay, mask=tfm.decay_mask(specs))
@@ -61,7 +70,7 @@ def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
     return optax.partition({"muon": matrices, "adamw": adamw(options, rate, specs)}, labels)
 
 
-OPTIMIZERS = {"adamw": adamw, "adafactor": adafactor, "lion": lion, "muon": muon}
+OPTIMIZERS = {"adamw": adamw, "stable_adamw": stable_adamw, "adafactor": adafactor, "lion": lion, "muon": muon}
 
 # Axes of tables and of classes.
 _TABLE_AXES = set("VPYC")
@@ -81,6 +90,48 @@ def matrix_axes(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if not spec.decay or not 0 < spec.inputs < len(axes):
         return (), ()
     return axes[: spec.inputs], axes[spec.inputs :]
+
+
+class Moments(NamedTuple):
+    """Steps done, and the first and second moments of each parameter."""
+
+    steps: Array
+    first: PyTree
+    second: PyTree
+
+
+def scale_by_clipped_moments(options: Optim, specs) -> optax.GradientTransformation:
+    """Updates of AdamW, decay included, over max(1, rms): rms is that of gradients over roots of second moments, of a
+    parameter in a layer."""
+
+    def init(params):
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return Moments(jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.zeros_like, params))
+
+    def update(updates, state, params=None):
+        steps = state.steps + 1
+        keep_first, keep_second = (_unbiased(decay, steps) for decay in (options.beta1, options.beta2))
+        first = jax.tree.map(lambda mean, grad: keep_first * mean + (1 - keep_first) * grad, state.first, updates)
+        second = jax.tree.map(
+            lambda mean, grad: keep_second * mean + (1 - keep_second) * jnp.square(grad), state.second, updates
+        )
+
+        def clipped(spec, grad, mean, square, param):
+            axes = tuple(range(spec.axes.startswith("L"), grad.ndim))
+            ratios = jnp.square(grad) / jnp.maximum(square, options.eps**2)
+            rms = jnp.sqrt(ratios.mean(axes, keepdims=True))
+            decay = options.decay * param if spec.decay else 0.0
+            return (mean / (jnp.sqrt(square) + options.eps) + decay) / jnp.maximum(1, rms)
+
+        return jax.tree.map(clipped, specs, updates, first, second, params), Moments(steps, first, second)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _unbiased(decay: float, steps: Array) -> Array:
+    """The decay of a moment in a step, from 1, with which it is the mean of Adam after bias correction."""
+    power = decay ** (steps.astype(jnp.float32) - 1)
+    return decay * (1 - power) / (1 - decay * power)
 
 
 class Factors(NamedTuple):

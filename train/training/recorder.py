@@ -25,6 +25,7 @@ _FORMATS = {
     "mfu": ".1%",
     "loss_scale": ",.0f",
     "overflows": ".0f",
+    "phase": ".0f",
 }
 
 

@@ -1,5 +1,6 @@
 """A run that goes on: its newest checkpoint, and what the log says of what has changed since."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,9 @@ from train.runs.state import State
 from train.runs.teacher import fingerprint
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.training import optimizer
 from train.training.job import Job
 from train.training.progress import Progress
+from train.training.rates import rates
 
 LogLine = Callable[[str], None]
 
@@ -56,12 +57,12 @@ def say_schedule(before: Run, run: Run, done: int, log: LogLine):
     """Says how other steps than before change the learning rate: the schedule is one of all steps."""
     if before.steps == run.steps:
         return
-    old, new = (float(optimizer.schedule(run.optim, steps)(done)) for steps in (before.steps, run.steps))
+    old, new = (float(rates(dataclasses.replace(run, steps=steps))(done)) for steps in (before.steps, run.steps))
     change = f"stays {new:.3g}" if old == new else f"goes from {old:.3g} to {new:.3g}"
-    log(
-        f"steps were {before.steps:,} and are {run.steps:,}: the rate follows --optim.schedule={run.optim.schedule} "
-        f"over all of them, and at step {done:,} it {change}"
-    )
+    schedule = f"the rate follows --optim.schedule={run.optim.schedule} over all of them"
+    if run.phases:
+        schedule = "the last phase ends with them, and the rate follows its schedule"
+    log(f"steps were {before.steps:,} and are {run.steps:,}: {schedule}, and at step {done:,} it {change}")
 
 
 def keep_best(progress: Progress, checkpoints: saved.SavedCheckpoints, log: LogLine):

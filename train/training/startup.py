@@ -31,10 +31,12 @@ from train.tasks.record import HEAD_CLASSES
 from train.text import control_tokens, tokenize
 from train.training import loss_scale, resumption, step
 from train.training.early_stopping import EarlyStopping
-from train.training.job import Job, is_scaled, planned_shapes, train_step_for
+from train.training.job import Job, is_scaled
 from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
-from train.training.recompilation import Guard
+
+# Rows of the start-up table that are those of a phase, where there are phases.
+_OF_PHASES = ("rows", "shapes", "sources")
 
 # Orbax compresses: the least share of its bytes that a checkpoint of random weights takes. Moments at 0 take none.
 _LEAST_OF_CHECKPOINT = 0.25
@@ -166,12 +168,6 @@ def _check_space(job: Job, folder: Path) -> str:
     return ""
 
 
-def guarded_step(job: Job, corpus: Corpus) -> Guard:
-    """The training step, which no batch of the corpus compiles twice."""
-    shapes, job = planned_shapes(job, corpus), dataclasses.replace(job, layout=corpus.layout)
-    return Guard(train_step_for(job, len(shapes)), shapes)
-
-
 def _with_layers_of_teacher(job: Job, state: State, log: Log) -> State:
     """The state with weights of the teacher; its average starts at them."""
     assert job.teacher is not None, "the caller has looked"
@@ -254,11 +250,11 @@ def announce(job: Job, corpus: Corpus, done: int, costs: Mapping[str, str], log:
     processes = f", in {about['processes']} processes" if about["processes"] > 1 else ""
     rows = {
         "parameters": parameters,
-        **corpus.overview(),
+        **{name: row for name, row in corpus.overview().items() if not run.phases or name not in _OF_PHASES},
         "devices": f"{about['devices']}, {run.model.dtype}{processes}",
         **costs,
         "mesh": " x ".join(f"{name} {size}" for name, size in about["mesh"].items()),
-        "batch": _batch(run, corpus),
+        **({} if run.phases else {"batch": _batch(run, corpus)}),
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
     if is_scaled(run):

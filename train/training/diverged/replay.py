@@ -12,18 +12,17 @@ import tfm
 from tfm.low_rank import with_dropout_keys
 from tfm.params import PyTree
 from train import UserError, sentence
-from train.data.corpus import Corpus
 from train.devices import distributed
 from train.losses.loss import Extra, scalar_sums
 from train.runs import run_folder, saved
 from train.runs.state import LossScale, State
-from train.screens.console import Log
 from train.training import loss_scale, optimizer, startup, stochastic_rounding
 from train.training.diverged import blackbox
 from train.training.diverged.blackbox import StepBatch
 from train.training.job import Job, batch_to_devices
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import TrainStep, split_params
+from train.training.phases import PhaseJobs
+from train.training.step import split_params
 
 
 class Replay(NamedTuple):
@@ -91,15 +90,13 @@ def run_again(job: Job, batch: StepBatch, state: State) -> Replay:
     )
 
 
-def state_before(
-    job: Job, corpus: Corpus, folder: Path, step: int, log: Log, train_step: TrainStep | None = None
-) -> State:
+def state_before(phases: PhaseJobs, folder: Path, step: int) -> State:
     """The state before a step: that of the newest checkpoint before it, and the steps since, run again.
 
-    By the `train_step` of a run on its own devices, it is bit for bit the state that the run had.
+    By the steps of a run on its own devices, it is bit for bit the state that the run had.
     """
+    job, log = phases.job, phases.log
     checkpoints = saved.SavedCheckpoints(folder / run_folder.CHECKPOINTS, job.run.checkpoint.verify)
-    train_step = train_step or job.train_step
     with jax.set_mesh(job.mesh):
         if any(saved_step < step for saved_step in checkpoints.steps):
             like = job.new_state()
@@ -107,30 +104,32 @@ def state_before(
             log.info(f"checkpoint {done} of {folder}, and steps {done + 1} to {step - 1} run again")
         else:
             fresh = dataclasses.replace(job, run=dataclasses.replace(job.run, resume=False))
-            state, done, _ = startup.first_state(fresh, corpus, folder, log)
+            state, done, _ = startup.first_state(fresh, phases.corpus, folder, log)
             log.info(f"the first state of {folder}, and steps 1 to {step - 1} run again")
         for n in range(done, step - 1):
-            state, _ = train_step(state, job.device_batch(corpus, n))
+            phase = phases.at_step(n)
+            state, _ = phase.train_step.step(state, phase.job.device_batch(phase.corpus, n))
     return state
 
 
-def explain(job: Job, corpus: Corpus, folder: Path, error: NotFiniteError, log: Log, train_step: TrainStep) -> str:
+def explain(phases: PhaseJobs, folder: Path, error: NotFiniteError) -> str:
     """Keeps a black box of a bad step, and says where in it values cease to be finite; a run of several processes does
-    not look for that. `train_step` is the run's own."""
-    batch = blackbox.batch_of(corpus, error.step)
+    not look for that."""
+    phase, log = phases.of_state(error.step), phases.log
+    batch = blackbox.batch_of(phase.corpus, error.step)
     facts = {name: str(value) for name, value in error.values.items()} | {"parameters": error.names}
     box, batch_checksum = blackbox.begin(folder, batch)
     if distributed.is_main():
         box.write_report(batch, facts)
     log.info(f"step {error.step} is not finite; computing the state before it, and where that begins (Ctrl-C ends it)")
-    state = state_before(job, corpus, folder, error.step, log, train_step)
+    state = state_before(phases, folder, error.step)
     try:
         box.write_state(state, batch, batch_checksum)
     except (UserError, OSError) as failure:
         log.info(f"{box.path} has no state: {sentence(failure)}")
     if jax.process_count() > 1:
         return f"in rows {batch.rows.tolist()} of the training text"
-    replay = run_again(job, batch, state)
+    replay = run_again(phase.job, batch, state)
     box.write_report(batch, facts | {"begins": replay.summary, "bad_rows": replay.rows})
     return replay.summary
 

@@ -1,0 +1,21 @@
+"""The model of a run in phases, as its newest checkpoint has it: a phase may change windows and rotary bases."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfm.options.dotted import flatten
+from train.settings import flags
+from train.tasks import phases
+from train.tasks.table import AnyRun
+
+
+def values_of_phase(values: Mapping[str, object], checkpoints: Path) -> dict[str, object]:
+    """The dotted values of a run with the model of the phase in which the newest of its checkpoints was made; without
+    any, that of the first phase."""
+    if not values.get("phases"):
+        return dict(values)
+    names = [path.name for path in checkpoints.iterdir()] if checkpoints.is_dir() else []
+    step = max((int(name) for name in names if name.isdecimal()), default=0)
+    model = phases.step_range_of(flags.build(AnyRun, values), max(0, step - 1)).run.model
+    rest = {name: value for name, value in values.items() if name.partition(".")[0] != "model"}
+    return rest | flatten(model, "model.")

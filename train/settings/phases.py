@@ -1,0 +1,31 @@
+"""Phases of a run, as a recipe has them."""
+
+import dataclasses
+
+from tfm.options.choices import check_fields, check_maximum, check_minimum
+from train.settings.limits import MAX_STEPS, STEPS
+
+# Tokens of the longest pre-training are 2^45; products with these stay within 64 bits.
+_MAX_TOKENS = 1 << 50
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseSettings:
+    """A part of a run.
+
+    steps: its steps; none: as many as its tokens need, or all that are left
+    tokens: its tokens, in place of steps
+    changes: flags that hold from here on, such as "batch.length=512 task.rate=0.15"
+    """
+
+    steps: int | None = None
+    tokens: int | None = None
+    changes: str = ""
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, steps=1, tokens=1)
+        check_maximum(self, STEPS, steps=MAX_STEPS)
+        check_maximum(self, "no text is as long", tokens=_MAX_TOKENS)
+        if self.steps is not None and self.tokens is not None:
+            raise ValueError(f"steps={self.steps} and tokens={self.tokens} both say a length; leave one out")
