@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 USAGE = """usage: python -m train.prepare --data=SOURCES --to=STORE [--tokenizer.kind=KIND | --init=FOLDER]
 
 Makes a store of tokens, on which train.main trains with --data=STORE: no process reads or holds the text. SOURCES is
-builtin, tfds:NAME, a path, URL or quoted glob of .txt .jsonl .csv .tsv .parquet .arrow files, the first four also as
-.gz .zst .bz2 .xz, or NAME=SOURCE,NAME=SOURCE. After an interruption it goes on where it was. Flags and defaults:"""
+builtin, tfds:NAME, a path, URL or quoted glob of .txt .jsonl .csv .tsv .parquet .arrow .tfrecord .array_record .tar
+files, all but .parquet and .arrow also as .gz .zst .bz2 .xz, or NAME=SOURCE,NAME=SOURCE. After an interruption it goes
+on where it was. Flags and defaults:"""
 
 ALIASES = {"data": "data.source"}
 

@@ -17,9 +17,6 @@ from train.settings.schema import Data
 
 Row = dict[str, Any]
 
-# The endings of files of columns, which `columnar` reads.
-COLUMNAR = (".parquet", ".arrow")
-
 # Path, content, options and reader -> the rows of a file.
 Format = Callable[[Path, str, Data, Any], Iterator[Row]]
 

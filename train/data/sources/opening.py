@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,10 +67,11 @@ def files_of(source: str) -> list[SourceFile]:
 
 
 def ending(path: str, kind: str | None = None) -> str:
-    """The ending of files in the format of this one, without that of its compression: `kind`, or its own."""
+    """The ending of files in the format of this one, without that of its compression: `kind`, or its own. One of
+    several shards may have its place behind it: .tfrecord-00000-of-00010."""
     if kind:
         return ".txt" if kind == "text" else f".{kind}"
-    name = Path(path)
+    name = Path(re.sub(r"-\d+-of-\d+$", "", path))
     return name.with_suffix("").suffix if name.suffix in DECOMPRESSED else name.suffix
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from train import UserError
-from train.data.sources import columnar, files, generated, opening, text
+from train.data.sources import files, generated, opening, text
 from train.data.sources.files import Reader, Row
 from train.data.sources.hold_out import train_valid_split
+from train.data.sources.row_files import ROW_FILES
 from train.settings.schema import Data
 
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
@@ -107,8 +108,9 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin, log: LogLin
 
 def _rows_of(path: Path, data: Data, columns: Reader) -> Iterable[Row]:
     """The rows of a file."""
-    if path.suffix in files.COLUMNAR and ".jsonl" in columns.formats and not data.format:
-        return columnar.rows(str(path), columns)
+    read_rows = ROW_FILES.get(opening.ending(str(path)))
+    if read_rows and ".jsonl" in columns.formats and not data.format:
+        return read_rows(str(path), columns)
     return files.read(path, data, columns)
 
 

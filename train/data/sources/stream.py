@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from train import UserError
 from train.data.encoding import Document, chunks
-from train.data.sources import builtin, columnar, files, opening
+from train.data.sources import builtin, files, opening
+from train.data.sources.row_files import ROW_FILES
 from train.settings.schema import Data
 
 
@@ -77,8 +78,9 @@ def _table(part: Slice, data: Data, columns: files.Columns) -> Iterator[Document
     return (chunks(row[data.field]) for row in files.table_rows(part.path, kind, lines, data, columns))
 
 
-def _columnar(part: Slice, data: Data, columns: files.Columns) -> Iterator[Document]:
-    return (chunks(row[data.field]) for row in columnar.rows(part.path, columns))
+def _named_columns(part: Slice, data: Data, columns: files.Columns) -> Iterator[Document]:
+    rows = ROW_FILES[opening.ending(part.path, data.format)](part.path, columns)
+    return (chunks(row[data.field]) for row in rows)
 
 
 _FORMATS: dict[str, Callable[[Slice, Data, files.Columns], Iterator[Document]]] = {
@@ -86,7 +88,7 @@ _FORMATS: dict[str, Callable[[Slice, Data, files.Columns], Iterator[Document]]] 
     ".jsonl": _json,
     ".tsv": _table,
     ".csv": _table,
-    **dict.fromkeys(files.COLUMNAR, _columnar),
+    **dict.fromkeys(ROW_FILES, _named_columns),
 }
 
 
