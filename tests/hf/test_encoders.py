@@ -139,12 +139,12 @@ def test_deberta_and_back(fields, position, width):
         (
             MODERNBERT,
             {"layer_types": [GLOBAL, LOCAL, GLOBAL, LOCAL, "chunked_attention"]},
-            "of modernbert, only 5 times full_attention or sliding_attention are supported",
+            "of modernbert, only full_attention and sliding_attention are supported",
         ),
         (
             MODERNBERT,
             {"layer_types": [GLOBAL, LOCAL]},
-            "of modernbert, only 5 times full_attention or sliding_attention are supported",
+            "config.json has 2 layer_types and num_hidden_layers=5, which must be equal",
         ),
         (
             MODERNBERT,

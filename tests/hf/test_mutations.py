@@ -23,6 +23,8 @@ ROTARY = ("roformer", "RoFormerForMaskedLM")
 HASHED = ("reformer", "ReformerModelWithLMHead")
 T5 = ("t5", "T5ForConditionalGeneration")
 LONG_T5 = ("longt5", "LongT5ForConditionalGeneration")
+LLAMA = ("llama", "LlamaForCausalLM")
+QWEN = ("qwen2", "Qwen2ForCausalLM")
 ABSENT = object()
 
 
@@ -55,11 +57,18 @@ def saved(tmp_path_factory):
         (MASKED, "hidden_size", 25, "num_attention_heads=3 must divide hidden_size=25"),
         (MASKED, "intermediate_size", ABSENT, r"\(intermediate_size=absent, where 40 fits\)"),
         (MASKED, "num_hidden_layers", 4, r"\(num_hidden_layers=4, where 3 fits\)"),
-        (ROTARY, "num_attention_heads", 4, r"\(num_attention_heads=4, where 3 fits\)"),
+        (ROTARY, "num_attention_heads", 4, r"\(.*num_attention_heads=4, where 3 fits"),
         (HASHED, "num_hidden_layers", 2, "num_hidden_layers=2 and the number of attn_layers=3, which must be equal"),
         (T5, "is_gated_act", None, "is_gated_act=None must be true or false"),
         (LONG_T5, "dense_act_fn", None, "dense_act_fn=None must be text"),
         (NEO, "attention_layers", ["local"] * 3, "attention_layers=.* and attention_types=.*must be equal"),
+        (LLAMA, "num_attention_heads", 12, r"\(.*num_attention_heads=12, where 6 fits"),
+        (LLAMA, "num_key_value_heads", None, r"\(.*num_key_value_heads=None, where 2 fits\)"),
+        (LLAMA, "num_key_value_heads", 4, r"kv_heads=4 must divide .* \(kv_heads is of num_key_value_heads\)"),
+        (LLAMA, "head_dim", 5, r"head_size=5; .* \(head_size is of head_dim\)"),
+        (LLAMA, "rope_parameters", {"rope_theta": 1}, r"position.base=1.0 .* \(position.base is of rope_parameters\)"),
+        (QWEN, "num_attention_heads", ABSENT, r"head_size=0 .*\(head_size is of .*num_attention_heads\)"),
+        (QWEN, "num_hidden_layers", 3, "2 layer_types and num_hidden_layers=3, which must be equal"),
     ],
 )
 def test_refused_with_the_field(saved, tmp_path, model, field, value, sentence):

@@ -148,7 +148,7 @@ def test_windows_of_mistral():
     assert windows(model_type="mistral", sliding_window=7) == [7] * 3
     assert windows(model_type="mistral", sliding_window=7, layer_types=mixed) == [None, 7, None]
     assert windows(model_type="mistral", sliding_window=7, layer_types=["full_attention"] * 3) == [None] * 3
-    with pytest.raises(ValueError, match="only 3 times full_attention or sliding_attention"):
+    with pytest.raises(ValueError, match="2 layer_types and num_hidden_layers=3, which must be equal"):
         windows(model_type="mistral", sliding_window=7, layer_types=mixed[:2])
     family = FAMILIES["mistral"]
     fields = SMALL | {"sliding_window": None, "layer_types": mixed}

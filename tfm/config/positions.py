@@ -130,8 +130,8 @@ class Rotary(PositionOptions):
         rotary_dim = self.rotary_dim(config.sizes["H"])
         if rotary_dim % 2 or not rotary_dim:
             raise ValueError(
-                f"position=rotary rotates pairs, and {rotary_dim} elements of each head of size {config.sizes['H']} "
-                "are rotated; try other heads"
+                f"position=rotary rotates pairs, and of each head {rotary_dim} elements are rotated, of "
+                f"head_size={config.sizes['H']}; try other heads"
             )
         _check_axes(self, config, rotary_dim)
         if self.scaling is None:

@@ -1,7 +1,6 @@
 """What a family of models is: its fields of config.json, its tensors and its architectures, by their names here."""
 
 import dataclasses
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 from tfm.catalogue.models.towers import towers_specs
 from tfm.config.model import MAX_SIZES, Config
 from tfm.hf.facts import class_count, with_aliases
+from tfm.hf.field_names import renamed
 from tfm.hf.fields import IGNORED, TYPES, Fields, class_names, flat_fields, nested_fields
 from tfm.hf.parameters import Names
 from tfm.models.classifier import classifier_specs
@@ -227,17 +227,8 @@ class Family:
         try:
             return override(self.base, {**values, **computed, **head.overrides})
         except ValueError as error:
-            raise ValueError(f"config.json: {self._renamed(str(error))}") from error
-
-    def _renamed(self, message: str) -> str:
-        """An error about fields of `Config`, with their names in config.json.
-
-        A name without dots may be of an option beside the first one.
-        """
-        names = {field.name: hf_name for hf_name, field in self.fields.items()}
-        prefix = message.partition("=")[0].rpartition(".")[0]
-        names |= {name.removeprefix(f"{prefix}."): hf_name for name, hf_name in names.items() if prefix}
-        return re.sub(r"\b[\w.]+(?==)", lambda match: names.get(match[0], match[0]), message)
+            names = {field.name: hf_name for hf_name, field in self.fields.items()}
+            raise ValueError(f"config.json: {renamed(str(error), names, self.read, fields)}") from error
 
     def _checked(self, fields: Fields) -> Fields:
         """The fields with the types that they are declared with.

@@ -118,7 +118,7 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
     none.
 
     A number is tried with the sizes of the tensor, with the layers up to that in its name, and in proportion to the
-    sizes, inversely or as the side of a picture.
+    sizes, inversely or as the side of a picture; one that is absent, with small numbers too.
     """
     shape = tensors.like(name).shape if name in tensors else None
     indices = [int(digits) for digits in re.findall(r"\b\d+\b", name)]
@@ -131,11 +131,11 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
         ratios = [Fraction(expected, stored) for expected, stored in zip(promised, shape or (), strict=False) if stored]
         for field in sorted({*family.fields, *family.read(flat)[1]}):
             stated = flat.get(field, family.fields[field].default if field in family.fields else None)
-            scales: list[float] = [*map(float, ratios), *(float(ratio) ** -0.5 for ratio in ratios if ratio)]
+            scales = [float(ratio) ** power for ratio in ratios if ratio for power in (1, -1, -0.5)]
             scaled = [int(stated * scale + 1e-6) for scale in scales] if isinstance(stated, int) else []
-            values = (
-                [not stated] if isinstance(stated, bool) else [size for size in (*sizes, *scaled) if size != stated]
-            )
+            few = range(1, 17) if stated is None else ()
+            values = [size for size in (*sizes, *scaled, *few) if size != stated]
+            values = [not stated] if isinstance(stated, bool) else values
             for value in dict.fromkeys(values):
                 shapes = _shapes(promise._replace(fields=flat | {field: value}), tensors)
                 if shapes is not None and shapes.get(name) == shape:

@@ -35,9 +35,12 @@ def window_of(kind: Kind) -> int | None:
 
 def checked_layer_types(layer_types: Sequence[str], layers: int, family: str) -> list[str]:
     """`layer_types`. Raises ValueError for other types, or for another number of layers."""
-    if len(layer_types) != layers or not set(layer_types) <= {GLOBAL, LOCAL}:
+    if len(layer_types) != layers:
         raise ValueError(
-            f"config.json has layer_types={layer_types}; "
-            f"of {family}, only {layers} times {GLOBAL} or {LOCAL} are supported"
+            f"config.json has {len(layer_types)} layer_types and num_hidden_layers={layers}, which must be equal"
+        )
+    if not set(layer_types) <= {GLOBAL, LOCAL}:
+        raise ValueError(
+            f"config.json has layer_types={layer_types}; of {family}, only {GLOBAL} and {LOCAL} are supported"
         )
     return list(layer_types)

@@ -1,0 +1,42 @@
+"""Errors about fields of `Config`, told by the fields of config.json that say them."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+# Fields of config.json -> fields of `Config`, and the names of those that were read.
+Read = Callable[[Mapping[str, Any]], tuple[dict[str, object], set[str]]]
+
+
+def renamed(message: str, names: Mapping[str, str], read: Read, fields: Mapping[str, Any]) -> str:
+    """An error about fields of `Config`, with their names in config.json.
+
+    names: fields of config.json by those of `Config`. A field that `read` computes keeps its name, and what it is
+    computed of follows. A name without dots may be of an option beside the first one.
+    """
+    prefix = message.partition("=")[0].rpartition(".")[0]
+    names = {**names, **{name.removeprefix(f"{prefix}."): hf_name for name, hf_name in names.items() if prefix}}
+    computed = [name for name in re.findall(r"\b[\w.]+(?==)", message) if name not in names]
+    sources = _sources(dict.fromkeys(computed), read, fields, {*names.values()})
+    message = re.sub(r"\b[\w.]+(?==)", lambda match: names.get(match[0], match[0]), message)
+    return f"{message} ({'; '.join(sources)})" if sources else message
+
+
+def _sources(computed: Iterable[str], read: Read, fields: Mapping[str, Any], in_tables: Collection[str]) -> list[str]:
+    """`head_size is of hidden_size, num_attention_heads` for each field of `Config` that `read` computes."""
+    values, used = read(fields)
+    sentences = []
+    for name in computed:
+        if name in values:
+            deciding = [field for field in sorted({*used, *in_tables}) if _decides(field, name, read, fields)]
+            sentences += [f"{name} is of {', '.join(deciding)}"] if deciding else []
+    return sentences
+
+
+def _decides(field: str, name: str, read: Read, fields: Mapping[str, Any]) -> bool:
+    """Whether a field of `Config` has another value without a field of config.json, or with one that is absent."""
+    changed = {key: value for key, value in fields.items() if key != field} | ({} if field in fields else {field: 2})
+    try:
+        return read(changed)[0].get(name) != read(fields)[0].get(name)
+    except (ValueError, TypeError, ArithmeticError, AttributeError):
+        return False
