@@ -12,13 +12,11 @@ from train.files.strict_json import json_text
 from train.text import tokenizer_classes, vocabulary_files
 from train.text.special import added_tokens
 from train.text.tokenizer_classes import TokenizerClass
-from train.text.tokenizer_files import TokenizerFiles
+from train.text.tokenizer_files import UNKNOWN, TokenizerFiles
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# A character that no tokenizer knows.
-_UNKNOWN = "\U000132f9"
 # What stands for the space before a word in a token.
 _SPACES = ("\u2581", "\u0120")
 
@@ -68,12 +66,12 @@ def _prepared(tokenizer: "Tokenizer", rules: TokenizerClass | None, files: Token
 def _check_unknown(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
     """Raises ValueError where tokenizer.json has no token for unknown characters, or another than the unk_token."""
     try:
-        ids = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
+        ids = tokenizer.encode(UNKNOWN, add_special_tokens=False).ids
     except Exception as error:  # the library raises that bare
         raise ValueError(f"tokenizer.json has no token for what it does not know: {error}; name one in it") from error
     token, unknown = str(tokenizer.id_to_token(ids[-1])) if ids else "", files.name("unk_token", "")
     reads_bytes = type(tokenizer.model).__name__ == "BPE" or token.startswith("<0x")
-    if reads_bytes or token in ("", unknown) or _UNKNOWN in token:
+    if reads_bytes or token in ("", unknown) or UNKNOWN in token:
         return
     is_null = "unk_token" in files.options and files.options["unk_token"] is None
     if is_null or tokenizer.token_to_id(unknown) is not None:

@@ -44,6 +44,7 @@ class TokenizerClass(NamedTuple):
     target: as `build`, for the texts that a model writes, where they have a vocabulary of their own
     scheme: how languages are marked, where they are
     cuts: texts, and the words into which it cuts them, the first one without the space before it
+    differs: what transformers 5 does otherwise with a folder
     """
 
     files: tuple[str, ...]
@@ -55,6 +56,7 @@ class TokenizerClass(NamedTuple):
     target: "Build | None" = None
     scheme: languages.Scheme | None = None
     cuts: Cuts = _WORDS
+    differs: "Callable[[TokenizerFiles], Iterator[str]]" = lambda files: iter(())
 
     @property
     def model(self) -> str:
@@ -102,14 +104,10 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "DebertaTokenizer": TokenizerClass(
         _PAIRS, vocabulary_files.gpt2, default_tokens.DEBERTA, _TYPED, _MASK, cuts=_BYTES
     ),
-    "Qwen2Tokenizer": TokenizerClass(_PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_COMPOSED),
-    "CLIPTokenizer": TokenizerClass(
-        _PAIRS,
-        vocabulary_files.clip,
-        default_tokens.CLIP,
-        _BOS_EOS,
-        cuts=_LOWER,
+    "Qwen2Tokenizer": TokenizerClass(
+        _PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_COMPOSED, differs=tokenizer_files.dropped_flags
     ),
+    "CLIPTokenizer": TokenizerClass(_PAIRS, vocabulary_files.clip, default_tokens.CLIP, _BOS_EOS, cuts=_LOWER),
     "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, default_tokens.OPENAI_GPT, cuts=_LOWER),
     "T5Tokenizer": TokenizerClass(
         ("spiece.model",),
@@ -161,6 +159,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         default_tokens.LLAMA,
         adds_bos=True,
         cuts={"a b": ("a\u2581b",)},
+        differs=tokenizer_files.legacy_spaces,
     ),
 }
 
@@ -238,6 +237,9 @@ def _with_special(rules: TokenizerClass, build: "Build", files: TokenizerFiles) 
     names |= {field: token.content for field, token in files.special.items()}
     tokenizer_files.check_pieces(files, rules.files[-1], rules.special, rules.template is not None)
     tokenizer = build(files, names)
+    tokenizer_files.check_special(files, rules.files[0], tokenizer, rules.special)
+    for sentence in rules.differs(files):
+        warnings.warn(sentence, stacklevel=2)
     add_tokens(tokenizer, files, _named(tokenizer, rules, files))
     tokenizer.post_processor = post_processor(tokenizer, rules, files, names)
     return tokenizer
@@ -280,8 +282,9 @@ def post_processor(
     if rules.scheme:
         templates = [template.split() for template in rules.scheme.templates(files)]
     elif rules.template is None:
-        begin = "{bos_token}" if files.option("add_bos_token", rules.adds_bos) and "bos_token" in names else ""
-        end = "{eos_token}" if files.option("add_eos_token", False) and "eos_token" in names else ""
+        marks = names.keys() - {field for field, value in files.fields.items() if value is None}
+        begin = "{bos_token}" if files.option("add_bos_token", rules.adds_bos) and "bos_token" in marks else ""
+        end = "{eos_token}" if files.option("add_eos_token", False) and "eos_token" in marks else ""
         single = f"{begin} $A {end}".split()
         second = [f"{part}:1" for part in f"{begin} $B {end}".split()]
         templates = [single, [*single, *second]]

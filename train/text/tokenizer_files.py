@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tfm.options.choices import Range, check_object, check_type
 from tfm.options.json_text import read_object
+from train.files.strict_json import json_text
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken
+    from tokenizers import AddedToken, Tokenizer
 
 # The fields of special tokens, in the order in which transformers adds them to a vocabulary.
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 MAP = "special_tokens_map.json"
+UNKNOWN = "\U000132f9"  # a character that no tokenizer knows
 _CONFIG, _ADDED = "tokenizer_config.json", "added_tokens.json"
 _Id = Annotated[int, Range(0, 1 << 24)]
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
@@ -98,6 +100,7 @@ def read(folder: Path) -> TokenizerFiles:
     names |= {token.content for token in extra}
     flagged = frozenset(field for source in sources for field in SPECIAL if isinstance(source.get(field), dict))
     numbered = _numbered(folder, options, names)
+    _compare_flags({field: special[field] for field in flagged & special.keys()}, numbered)
     model_type = check_object(f"{folder / 'config.json'}: ", model, {"model_type": str | None}).get("model_type") or ""
     class_name = _class_name(folder, options, model)
     fields = {**dict.fromkeys(name for source in sources for name in source), **fields}
@@ -122,6 +125,38 @@ def check_pieces(files: TokenizerFiles, vocabulary: str, special: Mapping[str, s
             warnings.warn(f"{field} is not read: the class says what stands around texts", stacklevel=2)
 
 
+def check_special(files: TokenizerFiles, vocabulary: str, tokenizer: "Tokenizer", special: Mapping[str, str]) -> None:
+    """Raises ValueError where unknown characters have no token; warns of special tokens of the class that are absent.
+
+    tokenizer: made of the file `vocabulary`, without tokens beside it; special: the tokens of the class by their field
+    """
+    try:
+        tokenizer.encode(UNKNOWN)
+    except Exception as error:  # the library raises that bare
+        unknown = files.name("unk_token", special.get("unk_token", ""))
+        raise ValueError(f"unk_token={unknown} is no token of {vocabulary}; name one that is") from error
+    beside = {token.content for token in (*files.numbered.values(), *files.extra)}
+    for field, default in special.items():
+        if field in files.fields or default in beside or tokenizer.token_to_id(default) is not None:
+            continue
+        renamed = next((name for name, token in special.items() if token == default and name in files.special), "")
+        reason = f", as {renamed} is {files.special[renamed].content}" if renamed else ""
+        warnings.warn(f"{vocabulary} lacks {default}, the {field} of the class{reason}: there is none", stacklevel=2)
+
+
+def dropped_flags(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with special tokens that take the spaces around them, in classes that add them anew."""
+    for field in sorted(files.flagged & files.special.keys()):
+        if files.special[field].lstrip or files.special[field].rstrip:
+            yield f"{field} takes the spaces around it; transformers 5 drops that for this class"
+
+
+def legacy_spaces(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with texts behind a special token of Llama."""
+    if files.option("legacy", True):
+        yield "legacy is true, by default too: a text behind a special token gets a space; transformers 5 adds none"
+
+
 def _object(path: Path) -> dict[str, object]:
     return read_object(path) if path.exists() else {}
 
@@ -141,6 +176,20 @@ def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[s
         texts = [_added(folder, field, source[field]).content for source in (options, special_map) if source.get(field)]
         if len(set(texts)) > 1:
             raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and {texts[1]!r} in {MAP}; make them equal")
+
+
+def _compare_flags(special: "Mapping[str, AddedToken]", numbered: "Mapping[int, AddedToken]") -> None:
+    """Raises ValueError where a special token takes the spaces around it in two ways."""
+    ids = {token.content: index for index, token in numbered.items()}
+    for field, token in special.items():
+        index = ids.get(token.content)
+        for flag in ("lstrip", "rstrip", "single_word") if index is not None else ():
+            values = getattr(token, flag), getattr(numbered[index], flag)
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"{field} has {flag}={json_text(values[0])}, and added_tokens_decoder.{index} has "
+                    f"{flag}={json_text(values[1])}; make them equal"
+                )
 
 
 def _extra(folder: Path, source: Mapping[str, object]) -> "Iterator[AddedToken]":
