@@ -285,3 +285,25 @@ def test_a_bare_model_without_a_pooler(tmp_path, architectures):
     _, params, _ = read(folder)
     assert params.pooler is None
     np.testing.assert_array_equal(params.encoder.embed.tokens[:11], arrays["bert.embeddings.word_embeddings.weight"])
+
+
+# ---------------------------------------------------------------- what is not read is said
+
+
+@pytest.mark.parametrize(
+    ("architecture", "names", "is_said"),
+    [
+        ("BertForTokenClassification", ["cls.predictions.bias", "bert.pooler.dense.weight"], True),
+        ("BertForMaskedLM", ["cls.predictions.transform.extra"], True),
+        ("BertForMaskedLM", ["bert.embeddings.position_ids", "cls.predictions.decoder.bias"], False),
+    ],
+)
+def test_weights_of_heads_that_the_architecture_has_not_are_said(tmp_path, architecture, names, is_said):
+    def add(arrays):
+        bias = arrays.get("cls.predictions.bias", np.zeros(3, np.float32))
+        arrays.update((name, bias if name.endswith("decoder.bias") else draw(name, (3,))) for name in names)
+
+    folder, _ = save(tmp_path, BERT | {"architectures": [architecture]}, add)
+    said = [sentence for sentence in read(folder)[2] if all(name in sentence for name in names)]
+    assert len(said) == is_said
+    assert all(f"which {architecture} does not use" in sentence for sentence in said)

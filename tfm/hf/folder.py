@@ -21,7 +21,7 @@ from tfm.hf.flax_layout import Msgpack
 from tfm.hf.gguf_file import gguf_fields, gguf_weights
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
-from tfm.hf.promised import Promise, abbreviate, in_head, report
+from tfm.hf.promised import Promise, abbreviate, in_head, report, say_heads
 from tfm.hf.quantized import dequantized
 from tfm.hf.tensors import Tensors, Weights, gguf_file, write_folder
 from tfm.options.json_text import read_object
@@ -92,8 +92,11 @@ def open_folder(
     config, model_leaves = _tied(config, head, hf_family, tensors, folder, is_fixed=bool(reinitialize))
     specs = head.specs(config)
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
+    promise = Promise(fields, hf_family, head)
     if not _is_promised(model_leaves, reinitialized, tensors, hf_family):
-        report(config, model_leaves, reinitialized, tensors, Promise(fields, hf_family, head), folder)
+        report(config, model_leaves, reinitialized, tensors, promise, folder)
+    if not reinitialize:  # another head than that of the folder may be wanted
+        say_heads(model_leaves, tensors, promise, folder)
     return Opened(fields, hf_family, head, config, specs, model_leaves, tensors, reinitialized)
 
 

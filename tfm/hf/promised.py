@@ -93,6 +93,28 @@ def _say_unused(used: set[str], tensors: Weights, promise: Promise, folder: Path
         warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use{fields}", stacklevel=4)
 
 
+def say_heads(model_leaves: Sequence[Leaf], tensors: Weights, promise: Promise, folder: Path) -> None:
+    """Warns of weights of heads that the architecture has not, which no other check counts."""
+    family, prefix = promise.family, promise.family.prefix
+    used = {name for leaf in model_leaves for name in leaf.names}
+    used |= {twin for twins in family.copies.values() for twin in twins}
+    has_prefix = bool(prefix) and any(name.startswith(prefix) for name in tensors)
+    entries = [entry for head in family.heads.values() for entry in head.names.values()]
+    modules = [entry if isinstance(entry, str) else entry.name for entry in entries]
+    parts = tuple(f"{name}." for module in modules for name in (module, module.removeprefix(prefix)))
+    unused = [
+        name
+        for name in tensors
+        if name not in used
+        and re.search(family.unused, name)
+        and (name.startswith(parts) or (has_prefix and not name.startswith(prefix)))
+    ]
+    if unused:
+        warnings.warn(
+            f"{folder} also has {abbreviate(unused)}, which {promise.architecture} does not use", stacklevel=4
+        )
+
+
 def _say_spellings(used: Iterable[str], promise: Promise, folder: Path) -> None:
     """Warns where tensors have the names of another value of a field than config.json says."""
     for field, beginnings in promise.family.spellings.items():
