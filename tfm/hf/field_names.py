@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+
+from tfm.hf.fields import Fields
 
 # Fields of config.json -> fields of `Config`, and the names of those that were read.
-Read = Callable[[Mapping[str, Any]], tuple[dict[str, object], set[str]]]
+Read = Callable[[Fields], tuple[dict[str, object], set[str]]]
 
 
-def renamed(message: str, names: Mapping[str, str], read: Read, fields: Mapping[str, Any]) -> str:
+def renamed(message: str, names: Mapping[str, str], read: Read, fields: Fields) -> str:
     """An error about fields of `Config`, with their names in config.json.
 
     names: fields of config.json by those of `Config`. A field that `read` computes keeps its name, and what it is
@@ -22,7 +23,7 @@ def renamed(message: str, names: Mapping[str, str], read: Read, fields: Mapping[
     return f"{message} ({'; '.join(sources)})" if sources else message
 
 
-def _sources(computed: Iterable[str], read: Read, fields: Mapping[str, Any], in_tables: Collection[str]) -> list[str]:
+def _sources(computed: Iterable[str], read: Read, fields: Fields, in_tables: Collection[str]) -> list[str]:
     """`head_size is of hidden_size, num_attention_heads` for each field of `Config` that `read` computes."""
     values, used = read(fields)
     sentences = []
@@ -33,7 +34,7 @@ def _sources(computed: Iterable[str], read: Read, fields: Mapping[str, Any], in_
     return sentences
 
 
-def _decides(field: str, name: str, read: Read, fields: Mapping[str, Any]) -> bool:
+def _decides(field: str, name: str, read: Read, fields: Fields) -> bool:
     """Whether a field of `Config` has another value without a field of config.json, or with one that is absent."""
     changed = {key: value for key, value in fields.items() if key != field} | ({} if field in fields else {field: 2})
     try:

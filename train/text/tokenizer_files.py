@@ -135,9 +135,9 @@ def check_special(files: TokenizerFiles, vocabulary: str, tokenizer: "Tokenizer"
     except Exception as error:  # the library raises that bare
         unknown = files.name("unk_token", special.get("unk_token", ""))
         raise ValueError(f"unk_token={unknown} is no token of {vocabulary}; name one that is") from error
-    beside = {token.content for token in (*files.numbered.values(), *files.extra)}
+    added = {token.content for token in (*files.numbered.values(), *files.extra)}
     for field, default in special.items():
-        if field in files.fields or default in beside or tokenizer.token_to_id(default) is not None:
+        if field in files.fields or default in added or tokenizer.token_to_id(default) is not None:
             continue
         renamed = next((name for name, token in special.items() if token == default and name in files.special), "")
         reason = f", as {renamed} is {files.special[renamed].content}" if renamed else ""
