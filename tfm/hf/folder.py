@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import shutil
 import warnings
 import zlib
@@ -21,7 +20,7 @@ from tfm.hf.flax_layout import Msgpack
 from tfm.hf.gguf_file import gguf_fields, gguf_weights
 from tfm.hf.match import match_family
 from tfm.hf.parameters import HfTensor, Leaf, entries, leaves, read_parameter
-from tfm.hf.promised import Promise, abbreviate, in_head, report, say_heads
+from tfm.hf.promised import Promise, abbreviate, in_head, report
 from tfm.hf.quantized import dequantized
 from tfm.hf.tensors import Tensors, Weights, gguf_file, write_folder
 from tfm.options.json_text import read_object
@@ -92,11 +91,8 @@ def open_folder(
     config, model_leaves = _tied(config, head, hf_family, tensors, folder, is_fixed=bool(reinitialize))
     specs = head.specs(config)
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
-    promise = Promise(fields, hf_family, head)
     if not _is_promised(model_leaves, reinitialized, tensors, hf_family):
-        report(config, model_leaves, reinitialized, tensors, promise, folder)
-    if not reinitialize:  # another head than that of the folder may be wanted
-        say_heads(model_leaves, tensors, promise, folder)
+        report(config, model_leaves, reinitialized, tensors, Promise(fields, hf_family, head), folder)
     return Opened(fields, hf_family, head, config, specs, model_leaves, tensors, reinitialized)
 
 
@@ -194,8 +190,7 @@ def _is_promised(model_leaves: list[Leaf], reinitialized: frozenset[str], tensor
             continue
         if name not in tensors or tensors.like(name).shape != leaf.shape or tensors.like(name).dtype.kind in "iub":
             return False
-    unused = [name for name in tensors if name not in by_name and not re.search(hf_family.unused, name)]
-    return not (unused or hf_family.spellings or hf_family.constants)
+    return not (hf_family.spellings or hf_family.constants or any(name not in by_name for name in tensors))
 
 
 def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> PyTree:

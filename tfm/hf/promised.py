@@ -68,6 +68,8 @@ def report(
     used = {name for leaf in model_leaves for name in leaf.names}
     _say_spellings(used, promise, folder)
     _say_unused(used, tensors, promise, folder)
+    if not reinitialized:  # another head than that of the folder may be wanted
+        _say_heads(used, tensors, promise, folder)
 
 
 def in_head(leaf: Leaf) -> bool:
@@ -93,11 +95,10 @@ def _say_unused(used: set[str], tensors: Weights, promise: Promise, folder: Path
         warnings.warn(f"{folder} also has {abbreviate(unused)}, which this model does not use{fields}", stacklevel=4)
 
 
-def say_heads(model_leaves: Sequence[Leaf], tensors: Weights, promise: Promise, folder: Path) -> None:
+def _say_heads(used: set[str], tensors: Weights, promise: Promise, folder: Path) -> None:
     """Warns of weights of heads that the architecture has not, which no other check counts."""
     family, prefix = promise.family, promise.family.prefix
-    used = {name for leaf in model_leaves for name in leaf.names}
-    used |= {twin for twins in family.copies.values() for twin in twins}
+    used = used | {twin for twins in family.copies.values() for twin in twins}
     has_prefix = bool(prefix) and any(name.startswith(prefix) for name in tensors)
     entries = [entry for head in family.heads.values() for entry in head.names.values()]
     modules = [entry if isinstance(entry, str) else entry.name for entry in entries]
