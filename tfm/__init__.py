@@ -28,9 +28,21 @@ if TYPE_CHECKING:
     from tfm.catalogue.models.bidirectional_lm import BidirectionalLM, bidirectional_lm_specs, directions
     from tfm.catalogue.models.calibration import calibrate, needs_calibration
     from tfm.catalogue.models.interpolation import interpolate_positions
+    from tfm.catalogue.models.replaced_tokens import (
+        PredictedPlaces,
+        ReplacedDetector,
+        Replacement,
+        discriminator_of,
+        generator_config,
+        generator_of,
+        replace_tokens,
+        replaced_detector_specs,
+        replaced_logits,
+    )
     from tfm.catalogue.models.segments import SegmentMemory, read_segment, segment_memory
     from tfm.catalogue.models.skip_thought import SkipThought, sentence_vector, skip_thought_specs, write_sentence
     from tfm.catalogue.models.towers import Towers, image_vectors, text_vectors, towers_specs
+    from tfm.catalogue.options.generator import GeneratorShape
     from tfm.catalogue.options.inputs import Merging, Patches
     from tfm.catalogue.options.stages import Stage
     from tfm.catalogue.patterns.grid_windows import grid_windows

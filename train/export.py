@@ -115,6 +115,7 @@ def export(argv):
     params = folder.load(log=log.info, average=options.average)
     if options.merge and not has_low_rank(params):
         raise UserError(f"--merge: {options.run} has no low-rank updates; leave the flag out")
+    params = folder.task.final_model(folder.config, params)
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:

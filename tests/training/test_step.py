@@ -19,6 +19,8 @@ from train.tasks import presets
 from train.tasks.lm.options import Lm
 from train.tasks.lm.task import LM
 from train.tasks.mlm.task import MLM
+from train.tasks.rtd.options import Rtd
+from train.tasks.rtd.task import RTD
 from train.tasks.span.options import Span
 from train.tasks.span.task import SPAN
 from train.tasks.table import AnyRun
@@ -160,7 +162,24 @@ def span_batch(n):
     return fields | {"tokens": batch["tokens"], "weights": np.ones(8, np.float32)}
 
 
+def replaced_batch(n):
+    """Masks, the seeds of what replaces them, and which place of `where` a place is."""
+    fields = batch(n)
+    slots = np.full((8, 16), -1, np.int32)
+    for slot in (2, 1, 0):
+        np.put_along_axis(slots, np.where(fields["weights"] > 0, fields["where"], 15)[:, slot : slot + 1], slot, 1)
+    slots[:, 15] = -1
+    seeds = np.random.default_rng([n, 2]).integers(0, 1000, 8).astype(np.int32)
+    return fields | {"slots": slots, "seeds": seeds, "scale": np.full(8, 50, np.float32)}
+
+
+GENERATOR = tfm.GeneratorShape(layers=1, width=8, heads=8)
+
 TASKS = {
+    "rtd": (RTD, Rtd(), lambda model: tfm.replaced_detector_specs(model, GENERATOR), replaced_batch, {}),
+    "rtd with an offset": (
+        *(RTD, Rtd(), lambda model: tfm.replaced_detector_specs(model, GENERATOR, offset=True), replaced_batch, {}),
+    ),
     "span": (SPAN, Span(), tfm.tagger_specs, span_batch, {"classes": 2}),
     "lm": (LM, Lm(), tfm.causal_lm_specs, lm_batch, {"position": Rotary(), "kv_heads": 2, "residual": PreNorm()}),
     "translate": (TRANSLATE, Translate(), tfm.seq2seq_specs, pair_batch, {"position": Sinusoidal()}),

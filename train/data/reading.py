@@ -48,7 +48,7 @@ class ReadableTexts(Protocol):
 class TokenTexts:
     """Texts as tokens, `ids` of each, with those that stand around it; none has more than `length`."""
 
-    text_fields = TextFields(("tokens", "valid"))
+    text_fields = TextFields(("tokens", "valid", "logits"))
 
     def __init__(self, ids: Sequence[np.ndarray], length: int, specials: SpecialTokens):
         self.ids, self.length, self.specials = ids, length, specials

@@ -1,6 +1,7 @@
 """What the loss of a task is: its arguments, and the sums that it returns."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from jax import Array
@@ -37,6 +38,22 @@ class Extra(NamedTuple):
 
 # Of a run without a memory and without a teacher.
 NO_EXTRA = Extra()
+
+
+@dataclasses.dataclass(frozen=True)
+class RatioLoss:
+    """A loss with ratios among its sums, which divide by sums over all parts of a batch.
+
+    compute: the loss
+    totals: fields of a batch, or of all its parts -> what ratios divide by, which every part has among its fields
+    """
+
+    compute: Loss
+    totals: Callable[[Mapping[str, Array]], dict[str, Array]]
+
+    def __call__(self, params: object, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> Sums:
+        """Sums over one part of a batch."""
+        return self.compute(params, model, {**self.totals(batch), **batch}, key)
 
 
 def scalar_sums(outputs: Sums) -> dict[str, Array]:

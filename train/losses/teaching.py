@@ -14,7 +14,7 @@ from jax import Array
 import tfm
 from tfm.ops import broadcast_param
 from tfm.sharding import replicate
-from train.losses.loss import Extra, Sums
+from train.losses.loss import Extra, RatioLoss, Sums
 from train.settings.teacher import Teacher
 
 
@@ -190,7 +190,7 @@ def with_totals(loss: object, batch: Mapping[str, Array]) -> dict[str, Array]:
     totals: dict[str, Array] = {}
     if isinstance(loss, DistilledLoss):
         totals = loss.totals(batch, parts)
-    elif isinstance(loss, OutputLoss):
+    elif isinstance(loss, OutputLoss | RatioLoss):
         totals = loss.totals(batch)
     return {**batch, **{name: jnp.broadcast_to(total, (parts,)) for name, total in totals.items()}}
 

@@ -11,6 +11,18 @@ def perplexity(loss: float) -> float:
     return float(np.exp(min(float(loss), 700.0)))
 
 
+def auc(values: np.ndarray, positive: np.ndarray) -> float:
+    """values [N] and bool [N] -> the area under the ROC curve: how probably a positive has a higher value than a
+    negative, ties half (Mann & Whitney 1947); 0.5 where there are none of a kind."""
+    from scipy import stats
+
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    if not positives or not negatives:
+        return 0.5
+    ranks = stats.rankdata(values.astype(np.float64))
+    return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
 def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """logits [N,C] and labels of N texts -> metrics by name.
 

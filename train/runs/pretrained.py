@@ -31,6 +31,8 @@ def load_parts(
     if isinstance(folder, HfFolder) and folder.has_modules and folder.modules.trained_pool is None:
         log(f"{folder.modules.source}: {folder.modules}; the model alone is taken")
     source = merge_low_rank(folder.load(mesh, log))
+    if not isinstance(source, type(low_rank_base(params))):
+        source = folder.task.final_model(folder.config, source)
     if model.head.causal and isinstance(source, CausalLM):
         source = Classifier(encoder=source.decoder, pooler=None, output=None)
     source_model = folder.config.model

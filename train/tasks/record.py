@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from tfm.config.model import Config
+from tfm.params import PyTree
 from train.data import by_source
 from train.data.corpus import AnyRows, Corpus
 from train.data.fields import BatchSpec
@@ -180,6 +181,9 @@ class Task(Generic[TaskT, Params, AnyRows]):
 
     # (params, run, corpus, folder): draws pictures that the model makes, at every evaluation.
     draw_progress: Callable[[Params, Run[TaskT], Corpus[AnyRows], Path], None] | None = None
+
+    # (run, parameters) -> those of the model that other tasks and other libraries take, where training has more.
+    final_model: Callable[[Run[TaskT], PyTree], PyTree] = lambda run, params: params
 
     # How train.predict asks the task; None: it predicts nothing.
     predictor: Predictor[Params, Any] | None = None

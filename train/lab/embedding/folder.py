@@ -87,7 +87,8 @@ class FolderEncoder:
             raise UserError(f"--length={self.window} is more than the {config.max_length} tokens that the model reads")
         if self.window <= len(self.prefix) + len(self.suffix):
             raise UserError(f"--length={self.window} leaves no place for a text; raise it")
-        self.params, config, causal = _stack_of(merge_low_rank(folder.load(log=log.info)), config)
+        params = folder.task.final_model(folder.config, merge_low_rank(folder.load(log=log.info)))
+        self.params, config, causal = _stack_of(params, config)
         _check_layers(pooling.layers, config)
         unpooled = unpooled_tokens(self.modules, self.tokenizer, len(self.prefix))
         self.reading = Reading(config, causal, pooling.layers, self.modules.pools, unpooled)

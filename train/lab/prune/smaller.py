@@ -34,6 +34,10 @@ def load_params(options: PruneOptions, folder: RunFolder | HfFolder, job: Job, l
         raise UserError(
             f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
         )
+    if not isinstance(job.task.final_model(job.run, params), type(params)):
+        raise UserError(
+            f"--run={options.run} holds a second model, which training alone needs; fine-tune it first with --init"
+        )
     return params
 
 
