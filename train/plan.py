@@ -24,7 +24,8 @@ from train.devices.specs import has_bfloat16
 from train.devices.topology import Topology
 from train.files.strict_json import json_text
 from train.planning import advice
-from train.planning.report import Report, speed_rows
+from train.planning.faults import LongRun
+from train.planning.report import Report, long_run_rows, speed_rows, with_faults
 from train.runs import run_folder
 from train.screens.console import Log, human_bytes
 from train.settings import flags
@@ -54,17 +55,28 @@ class PlanOptions:
 
     topology: the devices: v5p:4x4x8, h100:8
     tokens: tokens to train on, for the days that this takes; by default those of --steps
+    fault_rate: faults of a device in a year, for the best time between checkpoints and the days with faults
+    save_rate: bytes of a checkpoint that are written, or read, in a second by all hosts together
+    restart: seconds from a fault until training goes on, without the reading of a checkpoint
     simulate: plan with simulated CPU devices even if libtpu is installed
     search: if the run does not fit, search for the nearest setting that fits
     """
 
     topology: str = ""
     tokens: int | None = None
+    fault_rate: float | None = None
+    save_rate: float = 1e9
+    restart: float = 300.0
     simulate: bool = False
     search: bool = True
 
     def __post_init__(self):
-        check_minimum(self, tokens=1)
+        check_minimum(self, tokens=1, fault_rate=1e-9, save_rate=1.0, restart=0.0)
+
+    @property
+    def long_run(self) -> LongRun:
+        """What is said of days."""
+        return LongRun(self.tokens, self.fault_rate, self.save_rate, self.restart)
 
 
 # Settings that the search for one that fits compiles at most.
@@ -103,7 +115,7 @@ def plan(argv):
 
     log = Log()
     run, text_sizes = estimate.text_sizes(run, scanned, planned.platform, log)
-    planner = Planner(planned, devices, exact, options.tokens, log, text_sizes)
+    planner = Planner(planned, devices, exact, options.long_run, log, text_sizes)
     reports = []
     for part in phases.step_ranges(run):
         reports.append((planner.examine(part.run), part))
@@ -124,14 +136,14 @@ class Planner:
 
     devices: those for which programs are compiled in place of its own
     exact: whether programs compiled for them are the real ones
-    tokens: for how many tokens to tell the days; None means those of the run's steps
+    long_run: for how many tokens to tell the days, and how often devices fail
     text_sizes: tokens of the texts that lie in rows, by segmentation
     """
 
     topology: Topology
     devices: "Sequence[Device]"
     exact: bool
-    tokens: int | None
+    long_run: LongRun
     log: Log
     text_sizes: "Sequence[np.ndarray]" = ()
 
@@ -155,7 +167,7 @@ class Planner:
     def examine(self, run: Run) -> Report:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
         from train.planning import counting, estimate, hlo
-        from train.planning.memory import compiled_memory, step_memory
+        from train.planning.memory import checkpoint_bytes, compiled_memory, step_memory
         from train.planning.traffic import memory_traffic, roofline
         from train.training.job import batch_tokens
 
@@ -170,6 +182,7 @@ class Planner:
                 "flops": counting.model_flops(job),
                 "flops_made": counting.hardware_flops(job),
                 "estimated": memory["all"],
+                "checkpoint": checkpoint_bytes(job),
             }
         try:
             compiled = self._compile(job)
@@ -183,7 +196,8 @@ class Planner:
             kind: {"number": traffic.count, "sent": traffic.sent}
             for kind, traffic in hlo.collectives(compiled.as_text()).items()
         }
-        return report | roofline(report, traffic, self.topology)
+        report |= roofline(report, traffic, self.topology)
+        return report | with_faults(report, self.long_run, self.topology.size)
 
     def _compile(self, job: "Job"):
         """The compiled step. Raises _OutOfMemoryError or UserError if the compiler refuses it."""
@@ -220,7 +234,8 @@ class Planner:
         if refused:
             rows["compiler"] = refused
         else:
-            rows |= speed_rows(report, self.tokens or run.steps * report["tokens_a_step"])
+            rows |= speed_rows(report, self.long_run.tokens or run.steps * report["tokens_a_step"])
+            rows |= long_run_rows(report, self.long_run, run)
         self.log.table(f"{run.task.name} {run.preset}{phase} on {self.topology.name}", rows)
 
     def _memory_rows(self, report: Report, exact: bool) -> dict[str, str]:

@@ -40,6 +40,11 @@ def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
     return {"all": sum(memory.values()), **memory}
 
 
+def checkpoint_bytes(job: Job) -> int:
+    """The bytes of the state that a checkpoint holds, of all devices together."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(job.state))
+
+
 def _largest_block(run: Run) -> float:
     """The largest block's share of the activations of all blocks."""
     configs = [stage for tower in run.model.towers for stage in tower.stage_configs]
