@@ -264,6 +264,8 @@ VARIANTS = {
     "axial": Variant({"position": "axial", "position.rows": 3, "position.columns": 6, "position.row_width": 6}),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
+    "no_residual": Variant({"residual": "none"}),
+    "no_norm": Variant({"residual": "pre", "norm": "none"}),
     "rezero": Variant({"residual": "rezero"}, trains_deep=True),
     "tfixup": Variant({"residual": "tfixup", "input.norm": False}, trains_deep=True),
     "dtfixup": Variant({"residual": "dtfixup"}),

@@ -53,23 +53,26 @@ def test_the_algorithm():
     np.testing.assert_allclose(change.bias, slope.sum((0, 1)), rtol=1e-4, atol=1e-5)
 
 
+ADAM = Optim(warmup=1)
+
+
 def loss(params, model, batch, key):
     """A sum over all states."""
     states = tfm.encoder(params, model, batch["tokens"])
     return {"loss": jnp.square(states - 1).sum(), "weight": jnp.float32(batch["tokens"].size)}
 
 
-def trained(mesh, parts=1, **fields):
-    """The state after three steps on four rows."""
+def trained(mesh, parts=1, steps=3, options=ADAM, **fields):
+    """The parameters after a few steps on four rows."""
     config = dataclasses.replace(CONFIG, **fields)
     specs = tfm.encoder_specs(config)
-    optimizer = optim.optimizer(Optim(warmup=1), 10, specs)
+    optimizer = optim.optimizer(options, 10 * steps, specs)
     state = step.new_state(specs, optimizer, 0, mesh)
     train_step = step.make_train_step(loss, config, optimizer, 0, dropout=False)
     tokens = np.random.default_rng(1).integers(0, 20, (4, 6)).astype(np.int32).reshape(parts, 4 // parts, 6)
     with jax.set_mesh(mesh):
         rows = jax.sharding.NamedSharding(mesh, jax.P(None, *tfm.partition("BT", tokens.shape[1:], mesh)))
-        for _ in range(3):
+        for _ in range(steps):
             state, _ = train_step(state, {"tokens": jax.device_put(tokens, rows)})
     return jax.tree.map(np.asarray, state.params)
 

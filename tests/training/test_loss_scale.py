@@ -150,4 +150,4 @@ def test_a_run_that_diverges_says_where(text):
 def test_what_a_norm_averages_is_not_scaled(text):
     code, _, err = call(main, *HALF, "--model.norm=power")
     assert code == 2
-    assert "norm=power averages gradients, and float16 scales them; say --model.dtype=bfloat16" in err
+    assert "norm=power changes its state with gradients, and float16 scales them; say --model.dtype=bfloat16" in err

@@ -53,6 +53,31 @@ def test_lion_against_numpy(fill):
         np.testing.assert_allclose(second, moved, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_against_numpy(fill, nesterov):
+    """Sutskever et al. 2013, with the gradient of a step in place of that ahead of it: what PyTorch calls Nesterov."""
+    ahead = 0.9 if nesterov else 0.0
+    for spec, start, first, second, grad_1, grad_2 in updated("sgd", fill, nesterov=nesterov):
+        moved = start - RATE * (grad_1 * (1 + ahead) + DECAY * spec.decay * start)
+        np.testing.assert_allclose(first, moved, rtol=1e-5, atol=1e-6)
+        moment = 0.9 * grad_1 + grad_2
+        update = grad_2 + 0.9 * moment if nesterov else moment
+        moved -= RATE * (update + DECAY * spec.decay * moved)
+        np.testing.assert_allclose(second, moved, rtol=1e-5, atol=1e-6)
+
+
+def test_sgd_without_momentum_keeps_nothing(fill):
+    optimizer = optim.optimizer(options("sgd", beta1=0.0), 10, SPECS)
+    assert sum(leaf.size for leaf in jax.tree.leaves(optimizer.init(fill(SPECS)))) <= 1, "the step"
+    for spec, start, first, grad in updated("sgd", fill, times=1, beta1=0.0):
+        np.testing.assert_allclose(first, start - RATE * (grad + DECAY * spec.decay * start), rtol=1e-5, atol=1e-6)
+
+
+def test_nesterov_is_an_option_of_sgd():
+    with pytest.raises(ValueError, match="nesterov=true is an option of name=sgd, not of name=adamw; leave it out"):
+        Optim(nesterov=True)
+
+
 def root_mean_square(x):
     return np.sqrt(np.square(x).mean())
 

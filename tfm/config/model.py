@@ -30,6 +30,9 @@ MAX_SIZES = {
     **dict.fromkeys(("ffn", "vocab", "length"), MAX_LENGTH),
 }
 
+# The norms that have running state.
+RUNNING_NORMS = ("power", "batch")
+
 # How a model is computed and trained; all other fields say what its weights mean.
 COMPUTE = (
     *("dropout", "attn_dropout", "drop_path", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to"),
@@ -52,7 +55,7 @@ class Config:
     length: rows of tables along the text, the longest text that they allow; of a translation model, of its decoder; for
         images, input says how many
     classes: outputs of a classification head
-    norm: layer | rms | layer_no_bias | power
+    norm: layer | rms | layer_no_bias | power | batch | none
     norm_eps: added to the variance
     activation: gelu | gelu_tanh | quick_gelu | relu | silu | swiglu | geglu | geglu_tanh
     bias: add biases in attention and feed-forward layers
@@ -92,7 +95,7 @@ class Config:
     vocab: int = 30522
     length: int = 512
     classes: int = 2
-    norm: Literal["layer", "rms", "layer_no_bias", "power"] = "layer"
+    norm: Literal["layer", "rms", "layer_no_bias", "power", "batch", "none"] = "layer"
     norm_eps: float = 1e-12
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
     bias: bool = True
@@ -132,9 +135,9 @@ class Config:
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}; try kv_heads={nearest}")
         if not self.period:
             raise ValueError("period=0 must be at least 1")
-        if self.share_layers and self.norm == "power":
+        if self.share_layers and self.norm in RUNNING_NORMS:
             raise ValueError(
-                "share_layers=true adds up the changes of running state, and norm=power has some; try norm=layer"
+                f"share_layers=true adds up the changes of running state, and norm={self.norm} has some; try norm=layer"
             )
         if self.share_layers and (self.prefix or self.layers % len(self.period)):
             raise ValueError(

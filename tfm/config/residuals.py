@@ -9,6 +9,7 @@ from tfm.catalogue.options.residuals import (
     DeepNorm,
     DTFixup,
     MixerOnly,
+    NoResidual,
     Parallel,
     ResPostNorm,
     Reversible,
@@ -58,4 +59,5 @@ Residual = (
     | Admin
     | DeepNorm
     | Reversible
+    | NoResidual
 )

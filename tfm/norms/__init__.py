@@ -9,7 +9,8 @@ from jax import Array
 
 from tfm import params
 from tfm.axes import platform
-from tfm.config.model import Config
+from tfm.config.model import RUNNING_NORMS, Config
+from tfm.norms.batch import BatchStats, batch_normalized
 from tfm.norms.power import RunningStats, power_normalized
 from tfm.ops import broadcast_param, expand_param
 from tfm.sharding import spec_of, unshard_fsdp
@@ -20,21 +21,25 @@ WIDEST = 4096
 
 @struct.dataclass
 class Norm:
-    """Scale and bias [D] of a norm, and running statistics; only `layer` and `power` have a bias, and only `power` has
-    statistics."""
+    """Scale and bias [D] of a norm, and running statistics: `layer`, `batch` and `power` have a bias, the last two
+    have statistics, and `none` has nothing."""
 
-    scale: Array
+    scale: Array | None
     bias: Array | None
-    stats: RunningStats | None = None
+    stats: RunningStats | BatchStats | None = None
 
 
 def norm_specs(config: Config, axis: str = "D", **sizes: int) -> Norm:
     """Scale, and bias and statistics where the norm has them; `sizes` are those of lower-case axes."""
-    bias = params.bias_spec(config, axis, **sizes) if config.norm in ("layer", "power") else None
-    stats = None
+    if config.norm == "none":
+        return Norm(None, None)
+    bias = params.bias_spec(config, axis, **sizes) if config.norm in ("layer", *RUNNING_NORMS) else None
+    running = lambda value: params.running_spec(config, axis, params.constant(value), **sizes)
+    stats: RunningStats | BatchStats | None = None
     if config.norm == "power":
-        initial = (params.constant(value) for value in (1.0, 0.0))
-        stats = RunningStats(*(params.running_spec(config, axis, init, **sizes) for init in initial))
+        stats = RunningStats(mean_square=running(1.0), correlation=running(0.0))
+    elif config.norm == "batch":
+        stats = BatchStats(mean=running(0.0), variance=running(1.0))
     return Norm(params.scale_spec(config, axis, **sizes), bias, stats)
 
 
@@ -94,7 +99,34 @@ def power_norm(layer: Norm, x: Array, eps: float) -> Array:
     return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
 
 
-NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm, "power": power_norm}
+def batch_norm(layer: Norm, x: Array, eps: float) -> Array:
+    """x [...,D] -> [...,D], every feature with mean 0 and variance 1 over all places of the batch, padding too, times
+    a scale plus a bias; computed in float32. What is not differentiated, as in evaluation, has running statistics.
+
+    Source: Ioffe & Szegedy 2015, algorithms 1 and 2.
+    """
+    wide = x.astype(jnp.float32)
+    stats = jax.tree.map(lambda leaf: expand_param(leaf, wide), layer.stats)
+    y = batch_normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
+    return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
+
+
+def no_norm(layer: Norm, x: Array, eps: float) -> Array:
+    """x [...,D] as it is."""
+    return x
+
+
+NORMS = {
+    "layer": layer_norm,
+    "rms": rms_norm,
+    "layer_no_bias": layer_norm,
+    "power": power_norm,
+    "batch": batch_norm,
+    "none": no_norm,
+}
+
+# Those that a kernel computes too.
+_OF_A_ROW = ("layer", "rms", "layer_no_bias")
 
 
 def norm(config: Config, layer: Norm, x: Array) -> Array:
@@ -110,7 +142,7 @@ def fork(config: Config, layer: Norm, x: Array) -> tuple[Array, Array]:
 def _is_fused(config: Config, x: Array) -> bool:
     """Whether a kernel computes the norm of x [...,D] in one pass: on a GPU, in 16 bits, in rows that are whole on a
     device."""
-    if config.kernel != "triton" or config.norm == "power" or platform() != "gpu":
+    if config.kernel != "triton" or config.norm not in _OF_A_ROW or platform() != "gpu":
         return False
     return x.dtype.itemsize == 2 and x.ndim > 1 and x.shape[-1] <= WIDEST and not spec_of(x)[-1]
 

@@ -6,6 +6,7 @@ from tfm.catalogue.residuals import (
     deepnorm,
     dtfixup,
     mixer_only,
+    none,
     parallel,
     res_post,
     reversible,
@@ -30,6 +31,7 @@ RESIDUALS: dict[str, Residual] = {
     "admin": admin.RESIDUAL,
     "deepnorm": deepnorm.RESIDUAL,
     "reversible": reversible.RESIDUAL,
+    "none": none.RESIDUAL,
 }
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Generic, Literal, TypeVar
 
-from tfm.config.model import Config
+from tfm.config.model import RUNNING_NORMS, Config
 from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
 from train.settings.distributed import Distributed
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
@@ -57,7 +57,8 @@ class Batch:
 class Optim:
     """The optimizer.
 
-    name: adamw | stable_adamw | adafactor | lion | muon: two moments, two, a factored one, one, or one for matrices
+    name: adamw | stable_adamw | adafactor | lion | muon | sgd: two moments, two, a factored one, one, one for matrices
+        and two for the rest, or a momentum
     rate: peak learning rate
     warmup: steps of linear warm-up, or their share of all steps where less than 1
     schedule: linear | cosine | 1-sqrt | noam (inverse root) | constant | wsd (stable, then decay): after the warm-up
@@ -67,14 +68,15 @@ class Optim:
     moment_dtype: float32 | bfloat16 | int8: what moments are stored in
     decay: weight decay of matrices
     clip: largest global norm of the gradient; none: no limit
-    beta1: decay of the first moment
+    beta1: decay of the first moment; of sgd, its momentum
+    nesterov: sgd looks a step ahead
     beta2: decay of the second moment
     eps: added to the root of the second moment
     ema: decay of a moving average of the weights, which is evaluated and used later; none: no average
     layer_decay: rate of a layer over that of the layer above it; none: all learn alike
     """
 
-    name: Literal["adamw", "stable_adamw", "adafactor", "lion", "muon"] = "adamw"
+    name: Literal["adamw", "stable_adamw", "adafactor", "lion", "muon", "sgd"] = "adamw"
     rate: float = 1e-3
     warmup: float = 0.1
     schedule: Literal["linear", "cosine", "1-sqrt", "noam", "constant", "wsd"] = "linear"
@@ -85,6 +87,7 @@ class Optim:
     decay: float = 0.01
     clip: float | None = 1.0
     beta1: float = 0.9
+    nesterov: bool = False
     beta2: float = 0.999
     eps: float = 1e-6
     ema: float | None = None
@@ -100,6 +103,8 @@ class Optim:
         check_rates(self, "beta1", "beta2")
         if not 0 <= self.final <= 1:
             raise ValueError(f"final={self.final} must be at least 0 and at most 1, the peak itself")
+        if self.nesterov and self.name != "sgd":
+            raise ValueError(f"nesterov=true is an option of name=sgd, not of name={self.name}; leave it out")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
         if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
@@ -252,8 +257,11 @@ class Run(Generic[TaskT]):
             raise ValueError(
                 "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"
             )
-        if self.model.dtype == "float16" and any(tower.norm == "power" for tower in self.model.towers):
-            raise ValueError("norm=power averages gradients, and float16 scales them; say --model.dtype=bfloat16")
+        if self.model.dtype == "float16":
+            for norm in {tower.norm for tower in self.model.towers} & set(RUNNING_NORMS):
+                raise ValueError(
+                    f"norm={norm} changes its state with gradients, and float16 scales them; say --model.dtype=bfloat16"
+                )
         self.task.check_run(self)
         max_length, length = self.model.max_length, self.row_tokens
         if max_length is not None and length > max_length:

@@ -70,7 +70,21 @@ def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
     return optax.partition({"muon": matrices, "adamw": adamw(options, rate, specs)}, labels)
 
 
-OPTIMIZERS = {"adamw": adamw, "stable_adamw": stable_adamw, "adafactor": adafactor, "lion": lion, "muon": muon}
+def sgd(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
+    """Gradient descent with momentum (Sutskever et al. 2013, eq. 1 to 4), and decay apart from it as in AdamW."""
+    momentum = [optax.trace(options.beta1, options.nesterov)] if options.beta1 else []
+    decay = optax.add_decayed_weights(options.decay, tfm.decay_mask(specs))
+    return optax.chain(*momentum, decay, optax.scale_by_learning_rate(rate))
+
+
+OPTIMIZERS = {
+    "adamw": adamw,
+    "stable_adamw": stable_adamw,
+    "adafactor": adafactor,
+    "lion": lion,
+    "muon": muon,
+    "sgd": sgd,
+}
 
 # Axes of tables and of classes.
 _TABLE_AXES = set("VPYC")

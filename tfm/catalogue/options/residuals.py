@@ -76,6 +76,13 @@ class ReZero(Options):
 
 
 @dataclass(frozen=True)
+class NoResidual(Options):
+    """No sum: norm(f(x)), for comparison alone, as in Dong et al. 2021. It does not train deep models."""
+
+    name: Literal["none"] = tag("none")
+
+
+@dataclass(frozen=True)
 class TFixup(Options):
     """Sums without norms: values, outputs, feed-forward layers and embeddings start smaller in deeper models, which
     then train without warm-up (Huang et al. 2020)."""
