@@ -79,6 +79,15 @@ def test_forced_tokens_first_and_last(tmp_path):
     assert len(allowed(tmp_path, [9], [1] * 6, forced_eos_token_id=[4, 5])) == 10
 
 
+def test_two_forced_ends_are_refused_in_beams(tmp_path):
+    """Both have all of the probability there: a text that follows one of them, by chance, would be another one."""
+    both = generation(tmp_path, forced_eos_token_id=[4, 5])
+    with pytest.raises(ValueError, match=r"forced_eos_token_id=\[4, 5\], and in beams both have one probability"):
+        both.check("beam")
+    both.check("greedy")
+    generation(tmp_path, forced_eos_token_id=[4]).check("beam")
+
+
 def test_minimum_lengths_count_the_prompt_or_not(tmp_path):
     assert 2 not in allowed(tmp_path, [7, 7], [7], eos_token_id=2, min_length=4)
     assert 2 in allowed(tmp_path, [7, 7], [7, 7], eos_token_id=2, min_length=4)

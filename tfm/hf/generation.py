@@ -136,7 +136,13 @@ class FolderGeneration:
         return dataclasses.replace(self, values={**self.values, "eos_token_id": stop})
 
     def check(self, strategy: str):
-        """Raises ValueError for a field with an effect on such texts that is absent here."""
+        """Raises ValueError for a field with an effect on such texts that is absent here, and for ends that tie."""
+        ends = _list(self.values.get("forced_eos_token_id"))
+        if strategy == "beam" and len(set(ends)) > 1:
+            raise ValueError(
+                f"{self.source} has forced_eos_token_id={ends}, and in beams both have one probability: which ends a "
+                "text is chance in transformers; name one of them"
+            )
         refused = {**REFUSED, **(REFUSED_DRAWS if strategy == "sample" else {})}
         for name, neutral in refused.items():
             if name in self.values and self.values[name] not in neutral:
