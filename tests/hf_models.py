@@ -212,13 +212,13 @@ MODELS = {
         dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3),
         ["OpenAIGPTLMHeadModel"],
     ),
-    "qwen2": ("qwen2", LLAMA, ["Qwen2ForCausalLM"]),
+    "qwen2": ("qwen2", LLAMA, ["Qwen2ForCausalLM", "Qwen2Model"]),
     "qwen2_windows": (
         "qwen2",
         LLAMA | dict(num_hidden_layers=3, use_sliding_window=True, sliding_window=4, max_window_layers=1),
         ["Qwen2ForCausalLM"],
     ),
-    "llama": ("llama", LLAMA, ["LlamaForCausalLM"]),
+    "llama": ("llama", LLAMA, ["LlamaForCausalLM", "LlamaModel"]),
     "llama_tied": (
         "llama",
         LLAMA | dict(tie_word_embeddings=True, head_dim=6, num_key_value_heads=6),
@@ -270,8 +270,8 @@ MODELS = {
         ),
         ["LlamaForCausalLM"],
     ),
-    "mistral": ("mistral", LLAMA | dict(sliding_window=4), ["MistralForCausalLM"]),
-    "qwen3": ("qwen3", LLAMA | dict(head_dim=6), ["Qwen3ForCausalLM"]),
+    "mistral": ("mistral", LLAMA | dict(sliding_window=4), ["MistralForCausalLM", "MistralModel"]),
+    "qwen3": ("qwen3", LLAMA | dict(head_dim=6), ["Qwen3ForCausalLM", "Qwen3Model"]),
     "t5": (
         "t5",
         dict(

@@ -9,6 +9,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
+from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.families.period import GLOBAL, LOCAL, checked_layer_types, period_values, window_of
 from tfm.hf.families.rope import read_rotary, rope_parameters, rope_scaling
 from tfm.hf.family import Family, HfField, HfHead, Reading
@@ -36,20 +37,22 @@ BASE = Config(
     bias=False,
     dropout=0.0,
 )
-NAMES = {
-    "decoder.embed.tokens": "model.embed_tokens.weight",
-    "decoder.layers.mixer.query": f"{LAYER}.self_attn.q_proj",
-    "decoder.layers.mixer.key": f"{LAYER}.self_attn.k_proj",
-    "decoder.layers.mixer.value": f"{LAYER}.self_attn.v_proj",
-    "decoder.layers.mixer.output": f"{LAYER}.self_attn.o_proj",
-    "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
-    "decoder.layers.feed_forward.gate": f"{LAYER}.mlp.gate_proj",
-    "decoder.layers.feed_forward.up": f"{LAYER}.mlp.up_proj",
-    "decoder.layers.feed_forward.down": f"{LAYER}.mlp.down_proj",
-    "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
-    "decoder.norm": "model.norm",
-    "table": "lm_head.weight",
-}
+NAMES = in_both(
+    {
+        "decoder.embed.tokens": "model.embed_tokens.weight",
+        "decoder.layers.mixer.query": f"{LAYER}.self_attn.q_proj",
+        "decoder.layers.mixer.key": f"{LAYER}.self_attn.k_proj",
+        "decoder.layers.mixer.value": f"{LAYER}.self_attn.v_proj",
+        "decoder.layers.mixer.output": f"{LAYER}.self_attn.o_proj",
+        "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
+        "decoder.layers.feed_forward.gate": f"{LAYER}.mlp.gate_proj",
+        "decoder.layers.feed_forward.up": f"{LAYER}.mlp.up_proj",
+        "decoder.layers.feed_forward.down": f"{LAYER}.mlp.down_proj",
+        "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
+        "decoder.norm": "model.norm",
+        "table": "lm_head.weight",
+    }
+)
 # Mixers of the families that have others than `Softmax()`.
 FAMILY_MIXERS = {"qwen2": Softmax(own_qkv_bias=True), "qwen3": Softmax(qk_norm=True)}
 # config.json -> the window, and the type of every layer.
@@ -173,7 +176,7 @@ LLAMA = Family(
     read=reader("llama"),
     write=write,
     names=NAMES,
-    heads={"LlamaForCausalLM": HfHead("lm")},
+    heads={"LlamaForCausalLM": HfHead("lm")} | bare("LlamaModel"),
     unused=r"rotary_emb\.inv_freq$|^lm_head\.weight$",
     copies=COPIES,
 )
@@ -187,7 +190,7 @@ MISTRAL = Family(
     read=reader("mistral", kv_heads=8, windows=mistral_windows),
     write=write_windows,
     names=NAMES,
-    heads={"MistralForCausalLM": HfHead("lm")},
+    heads={"MistralForCausalLM": HfHead("lm")} | bare("MistralModel"),
     unused=r"rotary_emb\.inv_freq$|^lm_head\.weight$",
     copies=COPIES,
 )
@@ -207,7 +210,7 @@ QWEN2 = Family(
     read=reader("qwen2", 32, windows=qwen_windows),
     write=write_qwen,
     names=NAMES,
-    heads={"Qwen2ForCausalLM": HfHead("lm")},
+    heads={"Qwen2ForCausalLM": HfHead("lm")} | bare("Qwen2Model"),
     unused=r"rotary_emb\.inv_freq$|^lm_head\.weight$",
     copies=COPIES,
 )
@@ -222,11 +225,13 @@ QWEN3 = Family(
     read=reader("qwen3", 32, 128, qwen_windows),
     write=write_qwen,
     names=NAMES
-    | {
-        "decoder.layers.mixer.query_norm": f"{LAYER}.self_attn.q_norm",
-        "decoder.layers.mixer.key_norm": f"{LAYER}.self_attn.k_norm",
-    },
-    heads={"Qwen3ForCausalLM": HfHead("lm")},
+    | in_both(
+        {
+            "decoder.layers.mixer.query_norm": f"{LAYER}.self_attn.q_norm",
+            "decoder.layers.mixer.key_norm": f"{LAYER}.self_attn.k_norm",
+        }
+    ),
+    heads={"Qwen3ForCausalLM": HfHead("lm")} | bare("Qwen3Model"),
     unused=r"^lm_head\.weight$",
     copies=COPIES,
 )
