@@ -217,6 +217,15 @@ def test_lines_after_the_checkpoint_are_written_again(uninterrupted, copy):
 
 
 @pytest.mark.slow
+def test_resume_on_the_first_start(uninterrupted, tmp_path):
+    """A command that is given again after each end has --resume from the beginning on."""
+    command = [*FLAGS, "--task=mlm", "--resume", f"--out={tmp_path / 'a'}"]
+    assert "a holds no run yet; it begins" in run(*command, "--stop-at=4")
+    assert "going on from step 4" in run(*command)
+    assert_same_run(tmp_path / "a", uninterrupted[0])
+
+
+@pytest.mark.slow
 def test_resume_takes_the_newest_run(uninterrupted, home, tmp_path, monkeypatch):
     shutil.copy("text.txt", tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -29,7 +29,8 @@ REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
 
 # Flags of other programs, and a wrong one in the page about errors.
 FOREIGN = {
-    *("gpus-per-node", "nodes", "ntasks-per-node", "signal"),  # sbatch
+    *("gpus-per-node", "nodes", "ntasks-per-node", "signal", "requeue", "array", "kill-on-bad-exit"),  # sbatch, srun
+    *("cluster", "workload", "tpu-type", "num-slices", "max-restarts", "command", "worker"),  # xpk, gcloud
     *("no-deps", "logdir", "local-dir"),  # pip, tensorboard, huggingface-cli
     "output_dir",  # scripts of transformers
     *("xla_cpu_experimental_ynn_fusion_type", "xla_force_host_platform_device_count"),

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from train import UserError
+from train.devices import distributed
 from train.runs import claim
 from train.runs.claim import OWNER, claimed_folder
 from train.tasks.table import AnyRun
@@ -46,6 +47,14 @@ def test_what_was_there_or_has_content_stays(home):
     with claimed_folder(AnyRun(out="a/b")) as folder:
         (folder / "run.json").write_text("{}")
     assert everything(home) == ["a", "a/b", "a/b/run.json", "empty"]
+
+
+def test_a_run_that_not_all_processes_see(home, monkeypatch):
+    """One would go on, and another begin."""
+    monkeypatch.setattr(distributed, "all_equal", lambda text: False)
+    with pytest.raises(UserError, match="--out=a holds a run that not all processes see; give a folder that all"):
+        claimed_folder(AnyRun(out="a", resume=True)).__enter__()
+    assert everything(home) == []
 
 
 def test_each_start_gets_a_folder_of_its_own(home):

@@ -149,6 +149,23 @@ def test_evaluations_of_a_run_stay_comparable(flag):
         run_of("--resume", f"--{flag}", source=flatten(run_of("--task=mlm")))
 
 
+def test_resume_stands_in_the_first_start_too(tmp_path):
+    """Of a command that says what to train and where: a mistyped folder alone is no start."""
+
+    def resumed(out):
+        raise UserError(f"{out} is read")
+
+    begun = resolve.resolve(["--resume", "--task=lm", f"--out={tmp_path}"], resumed, resumed)
+    assert begun[0].resume is False
+    assert {"resume", "task", "out"} <= begun[1]
+    for words in (["--resume", f"--out={tmp_path}"], ["--resume", "--task=lm"]):
+        with pytest.raises(UserError, match="is read"):
+            resolve.resolve(words, resumed, resumed)
+    (tmp_path / "run.json").touch()
+    with pytest.raises(UserError, match="is read"):
+        resolve.resolve(["--resume", "--task=lm", f"--out={tmp_path}"], resumed, resumed)
+
+
 def test_paths_of_a_resumed_run_may_move():
     """A hash of what they lead to says later whether it is the same."""
     saved = flatten(run_of("--task=lm", "--data=a.txt", "--eval-data=b.txt", "--teacher=old"))

@@ -40,8 +40,11 @@ def claimed_folder(run: Run) -> Iterator[Path]:
     """The folder that `--out` names, or the next free runs/TASK-PRESET-N; nobody else can claim it inside.
 
     Of several processes of a job, process 0 claims. What is made here and still empty at the end is removed. Raises
-    UserError, in all processes, if the folder holds another run, has an owner, or cannot be written.
+    UserError, in all processes, if the folder holds another run, has an owner, cannot be written, or holds a run that
+    only some of them see.
     """
+    if not distributed.all_equal(str(run.resume)):
+        raise UserError(f"--out={run.out} holds a run that not all processes see; give a folder that all of them share")
     with contextlib.ExitStack() as release:
 
         def claim() -> str:

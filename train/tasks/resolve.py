@@ -82,6 +82,8 @@ def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFol
     """
     texts = flags.parse(argv, ALIASES)
     recipe, texts = _read_recipe(texts)
+    if _begins(texts):
+        texts = {**texts, "resume": flags.Text("resume", "false")}
     if _read(texts, "resume", False):
         layers = _resumed_layers(texts, read_resumed(_read(texts, "out", "")))
     else:
@@ -121,6 +123,14 @@ def infer_task(argv: Sequence[str], read_folder: ReadFolder) -> list[str]:
         raise UserError(f"--preset={preset} is unknown{suggest(preset, names)}")
     implied = read_folder(folder, "")["task"] if folder and not implied else implied
     return [*argv, f"--task={implied or Mlm.name}"]
+
+
+def _begins(texts: Mapping[str, flags.Text]) -> bool:
+    """Whether --resume stands in the first start of a command that is given again after each end: it says what to
+    train, and where, and no run is there yet."""
+    folder = _read(texts, "out", "")
+    says_what = not {"task", "preset"}.isdisjoint(texts)
+    return _read(texts, "resume", False) and bool(folder) and says_what and not Path(folder, "run.json").exists()
 
 
 def _read(texts: Mapping[str, flags.Text], name: str, default: Any) -> Any:

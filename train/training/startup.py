@@ -77,6 +77,8 @@ def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Corpus, 
     """
     check_memory(run, explicit)
     log = Log(quiet=not distributed.is_main())
+    if "resume" in explicit and not run.resume:
+        log.info(f"{folder} holds no run yet; it begins")
     corpus = _load_corpus(run, folder, log)
     run = resolve.fill_from_data(run, explicit, corpus.sizes, *_platform())
     check_targets(corpus, table.task_of(run).batch_spec(run), run.eval.batches or 0)

@@ -302,6 +302,47 @@ def test_urls(texts):
     assert ["".join(text) for piece in asked.pieces for text in piece.documents(asked.data)] == DOCUMENTS[1::4]
 
 
+class HttpError(Exception):
+    """As gcsfs raises it."""
+
+    __module__ = "gcsfs.retry"
+
+
+FAULTS = {
+    "forbidden": (
+        HttpError("user@x does not have storage.objects.get access\nmore"),
+        "cannot be read: user@x does not",
+    ),
+    "rights": (PermissionError(13, "Forbidden"), "may not be read; give your account the right to read the bucket"),
+    "absent": (FileNotFoundError("gs://no"), "does not exist; give the path of a file"),
+    "quota": (
+        OSError("429: rate limit"),
+        "429: rate limit; check the name of the bucket, the rights of your account and",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_buckets_that_cannot_be_read(tmp_path, name, monkeypatch, capsys):
+    """Names are listed, or a file is opened: one sentence, and nothing is made."""
+    fsspec = pytest.importorskip("fsspec")
+    error, sentence = FAULTS[name]
+
+    def refuse(*_, **__):
+        raise error
+
+    for method in ("glob", "_open"):
+        with fsspec.open("memory://rights/a.jsonl", "wb") as file:
+            file.write(b'{"text": "a"}\n')
+        with monkeypatch.context() as patch:
+            patch.setattr(fsspec.get_filesystem_class("memory"), method, refuse)
+            assert run("--data=memory://rights/*.jsonl", f"--to={tmp_path}/{method}", "--tokenizer.vocab=300") == 2
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert "Traceback" not in said
+        assert not list((tmp_path / method).rglob("*.bin")) if (tmp_path / method).exists() else True
+
+
 @pytest.mark.parametrize("size", [100, 1000])
 def test_large_files_of_lines_are_cut(tmp_path, monkeypatch, size):
     monkeypatch.setattr(request, "PIECE", size)

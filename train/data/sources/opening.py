@@ -150,16 +150,31 @@ def _arrow_files(path: Path) -> list[str]:
     return [str(path / entry["filename"]) for entry in entries]
 
 
+# The packages whose errors are those of a bucket: its name, rights, quota, or the network.
+_OF_BUCKETS = {"gcsfs", "s3fs", "botocore", "aiobotocore", "aiohttp", "google", "requests", "adlfs", "azure"}
+
+
 @contextlib.contextmanager
 def sentences(path: str, compression: str = "") -> Iterator[None]:
-    """Errors of a file as sentences."""
+    """Errors of a file, or of the bucket of a URL, as sentences."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path} does not exist; give the path of a file") from error
     except PermissionError as error:
-        raise UserError(f"{path} may not be read; change its permissions") from error
-    except DAMAGES as error:
-        if not compression or getattr(error, "errno", None) is not None:
-            raise
+        account = "give your account the right to read the bucket" if is_url(path) else "change its permissions"
+        raise UserError(f"{path} may not be read; {account}") from error
+    except Exception as error:
+        own = type(error).__module__.partition(".")[0] in _OF_BUCKETS
+        if is_url(path) and (own or (type(error) is OSError and error.errno is None)):
+            fault = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            remedy = "check the name of the bucket, the rights of your account and the network"
+            raise UserError(f"{path} cannot be read: {fault}; {remedy}") from error
+        _explain(error, path, compression)
+        raise
+
+
+def _explain(error: Exception, path: str, compression: str) -> None:
+    """Raises UserError for a compressed file that is damaged."""
+    if isinstance(error, DAMAGES) and compression and getattr(error, "errno", None) is None:
         raise UserError(f"{path} is not a whole {compression} file ({error}); compress it again") from error
