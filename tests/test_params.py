@@ -215,6 +215,22 @@ def test_shapes_of_the_gpt_presets(preset, layers, width, heads, length, publish
     assert abs(expected - published) < (0.5e9 if preset == "gpt3-175b" else 1)
 
 
+@pytest.mark.parametrize(
+    ("preset", "published"),
+    [
+        ("gopher-280b", 280e9),
+        ("chinchilla-70b", 70e9),
+        ("mt-nlg-530b", 530e9),
+        ("lamda-137b", 137e9),
+        ("palm-540b", 540.35e9),
+    ],
+)
+def test_sizes_of_the_largest_models(preset, published):
+    """Rae et al. 2021; Hoffmann et al. 2022; Smith et al. 2022; Thoppilan et al. 2022; Chowdhery et al. 2022."""
+    config = presets.model(preset, vocab=presets.PRESETS["lm"][preset]["tokenizer.vocab"])
+    assert tfm.count_params(tfm.causal_lm_specs(config)) == pytest.approx(published, rel=0.006)
+
+
 def test_work_of_gpt3():
     """Training on 300 billion tokens is published as 3.14e23 floating-point operations (Brown et al. 2020, appendix D).
 

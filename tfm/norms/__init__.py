@@ -24,7 +24,7 @@ class Norm:
     """Scale and bias [D] of a norm, and running statistics: `layer`, `batch` and `power` have a bias, the last two
     have statistics, and `none` has nothing."""
 
-    scale: Array | None
+    scale: Array
     bias: Array | None
     stats: RunningStats | BatchStats | None = None
 
@@ -32,7 +32,8 @@ class Norm:
 def norm_specs(config: Config, axis: str = "D", **sizes: int) -> Norm:
     """Scale, and bias and statistics where the norm has them; `sizes` are those of lower-case axes."""
     if config.norm == "none":
-        return Norm(None, None)
+        absent: params.ArraySpec = None
+        return Norm(absent, None)
     bias = params.bias_spec(config, axis, **sizes) if config.norm in ("layer", *RUNNING_NORMS) else None
     running = lambda value: params.running_spec(config, axis, params.constant(value), **sizes)
     stats: RunningStats | BatchStats | None = None

@@ -52,7 +52,7 @@ _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens", "checkpoint.verify", "batch.shapes"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language"),
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "tokenizer.sentinels"),
-    *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown_shape", "optim.final", "phases."),
+    *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final", "phases."),
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.

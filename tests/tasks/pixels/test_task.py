@@ -179,7 +179,7 @@ def test_a_classifier_needs_a_palette(home):
 
 
 def test_presets_have_the_sizes_of_the_paper():
-    millions = {"imagegpt-s": 76, "imagegpt-m": 455, "imagegpt-l": 1362}
+    millions = {"imagegpt-s": 76, "imagegpt-m": 455, "imagegpt-l": 1362, "imagegpt-xl": 6800}
     sizes = {name: tfm.count_params(PIXELS.specs(_run(name))) / 1e6 for name in millions}
     assert sizes == pytest.approx(millions, rel=0.01)
 

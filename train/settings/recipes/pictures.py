@@ -61,4 +61,6 @@ IMAGEGPTS = {
     "imagegpt-s": _imagegpt(24, 512, 8, rate=3e-3),
     "imagegpt-m": _imagegpt(36, 1024, 8, rate=3e-3),
     "imagegpt-l": _imagegpt(48, 1536, 16, rate=1e-3),
+    # For 64 x 64 pixels; its rate is this project's.
+    "imagegpt-xl": _imagegpt(60, 3072, 16, rate=3e-4, length=4096),
 }

@@ -2,6 +2,7 @@
 
 from train.settings.recipes import long_texts
 from train.settings.recipes.fields import Preset, model_fields, steps
+from train.settings.recipes.papers import GIANTS
 
 _GPT = {
     "model.norm": "layer",
@@ -76,4 +77,5 @@ PRESETS: dict[str, Preset] = {
     "gpt2-large": _gpt(36, 1280, 20, 1024, rate=2.5e-4) | _WEB,
     "gpt2-xl": _gpt(48, 1600, 25, 1024, rate=2e-4) | _WEB,
     "gpt3-175b": _gpt(96, 12288, 96, 2048, rate=6e-5) | _WEB,
+    **{name: _GPT | giant for name, giant in GIANTS.items()},
 }
