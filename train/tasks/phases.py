@@ -109,7 +109,7 @@ def _parts(run: Run) -> tuple[_Part, ...]:
     if run.phases and run.task.memory is not None:
         raise UserError("phases cannot change rows that continue one another; leave out --task.memory, or --phases")
     parts: list[_Part] = []
-    current = flags.build(AnyRun, flatten(run), {"phases": 0})
+    current: Run = flags.build(AnyRun, flatten(run), {"phases": 0})
     for phase_number, phase in enumerate(run.phases, start=1):
         with _named(f"phase {phase_number}"):
             parts.append(_part(current, phase, is_first=phase_number == 1))

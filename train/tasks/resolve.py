@@ -80,8 +80,7 @@ def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFol
     `read_resumed` gets the folder of `--out`, which may be empty, and returns the values of the run to resume;
     `read_folder` those of another run and its adapter. Raises UserError for whatever does not fit.
     """
-    texts = flags.parse(argv, ALIASES)
-    recipe, texts = _read_recipe(texts)
+    recipe, texts = _read_recipe(flags.parse(argv, ALIASES))
     if _begins(texts):
         texts = {**texts, "resume": flags.Text("resume", "false")}
     if _read(texts, "resume", False):
@@ -102,7 +101,7 @@ def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFol
     return run, set().union(*layers)
 
 
-def _read_recipe(texts: Mapping[str, flags.Text]) -> tuple[str, dict[str, object]]:
+def _read_recipe(texts: Mapping[str, flags.Text]) -> tuple[str, dict[str, Any]]:
     """The file that --phases names, or "", and the command line with its phases in the place of the name."""
     text = texts["phases"].text if "phases" in texts else None
     if text is None or text.isdecimal():

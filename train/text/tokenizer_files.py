@@ -183,7 +183,9 @@ def _compare_flags(special: "Mapping[str, AddedToken]", numbered: "Mapping[int, 
     ids = {token.content: index for index, token in numbered.items()}
     for field, token in special.items():
         index = ids.get(token.content)
-        for flag in ("lstrip", "rstrip", "single_word") if index is not None else ():
+        if index is None:
+            continue
+        for flag in ("lstrip", "rstrip", "single_word"):
             values = getattr(token, flag), getattr(numbered[index], flag)
             if values[0] != values[1]:
                 raise ValueError(
