@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfm.axes import AXES, MESH_AXES, make_mesh, partition
     from tfm.catalogue.decoding.drafts import DraftModel, NGram
     from tfm.catalogue.decoding.speculation import Speculation
+    from tfm.catalogue.decoding.unmasking import Canvas, Unmasking, unmask
     from tfm.catalogue.inputs.patches import PatchEmbed
     from tfm.catalogue.models.bidirectional_lm import BidirectionalLM, bidirectional_lm_specs, directions
     from tfm.catalogue.models.calibration import calibrate, needs_calibration

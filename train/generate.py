@@ -4,6 +4,7 @@
     python -m train.generate --run=runs/shakespeare --prompt="ROMEO:" --temperature=0.7 --seed=3
     python -m train.generate --run=runs/books --prompt-file=shots.txt --strategy=greedy --stop='\\n'
     python -m train.generate --run=runs/pixels --complete=IMAGE --n=4 --to=out.png
+    python -m train.generate --run=runs/diffusion --prompt="the [MASK*6] of the list" --steps=6
 
 where shots.txt has a line for each solved example, and the beginning of another line for the model to complete.
 """
@@ -53,14 +54,11 @@ def generate(argv):
     explicit = flags.explicit_options(options, argv)
     strategy = choose_strategy(explicit)
     folder = open_for(options, NO_CHANGES)
-    if folder.task.generates == "pictures":
-        from train.generation import pictures
-
-        pictures.write(folder, options, explicit, strategy)
+    if folder.task.generates in ("pictures", "unmasking"):
+        _write_at_once(folder, options, explicit, strategy)
         return
     prompts = [] if options.interactive else _prompts(explicit)
     _check_writes(folder, explicit)
-
     from train.generation.defaults import choose, describe
     from train.generation.writer import WRITERS
     from train.screens.console import Log
@@ -86,6 +84,18 @@ def generate(argv):
         _write(options, writer, prompts)
 
 
+def _write_at_once(folder: Any, options: GenerateOptions, explicit: Mapping[str, object], strategy: str):
+    """Makes pictures, or texts whose tokens are not written from left to right."""
+    if folder.task.generates == "pictures":
+        from train.generation import pictures
+
+        pictures.write(folder, options, explicit, strategy)
+    else:
+        from train.generation import unmasking
+
+        unmasking.write(folder, options, explicit, strategy, _prompts(explicit))
+
+
 def _check_writes(folder: Any, explicit: Mapping[str, Any]):
     """Raises UserError for a model that writes no text, and for flags of pictures."""
     run = explicit["run"]
@@ -100,6 +110,9 @@ def _check_writes(folder: Any, explicit: Mapping[str, Any]):
     for name in ("complete", "keep"):
         if name in explicit:
             raise UserError(f"--{name} is for pictures, and --run={run} writes texts; leave it out")
+    for name in ("steps", "order", "block"):
+        if name in explicit:
+            raise UserError(f"--{name} is for models of --task=diffuse, and --run={run} is none; leave it out")
 
 
 def _prompts(explicit: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError
@@ -74,6 +74,9 @@ class GenerateOptions:
     eta_cutoff: as epsilon_cutoff, with less where many tokens are likely (sample)
     repetition_penalty: above 1, tokens of the text so far get less probable (sample, greedy)
     seed: seed of the draws; later texts use the next integers (sample)
+    steps: passes of the model; by default one for each masked token (unmasking)
+    order: confidence | random: which masked tokens are written first (unmasking)
+    block: tokens of a part, which is written before those behind it; none: all at once (unmasking)
     beams: texts that are followed at a time (beam)
     beam_groups: parts of the beam that avoid each other's tokens (beam)
     diversity: cost, in nats, of a token that an earlier group chose (beam)
@@ -112,6 +115,9 @@ class GenerateOptions:
     eta_cutoff: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = 0
+    steps: int | None = None
+    order: Literal["confidence", "random"] = "confidence"
+    block: int | None = None
     beams: int = 4
     beam_groups: int = 1
     diversity: float = 0.5
@@ -124,7 +130,7 @@ class GenerateOptions:
             raise ValueError("run=DIR must name the run folder of a language model")
         with _flag_names():
             check_fields(self)
-            check_minimum(self, max_new_tokens=1, top_k=1, n=1, batch=1, average=1, seed=0)
+            check_minimum(self, max_new_tokens=1, top_k=1, n=1, batch=1, average=1, seed=0, steps=1, block=1)
             check_maximum(self, "ask for the rest with another --seed", n=10_000)
             if not 0 <= self.keep < 1:
                 raise ValueError(f"keep={self.keep} must be at least 0 and less than 1; half a picture is 0.5")

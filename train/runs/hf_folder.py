@@ -196,7 +196,7 @@ class HfFolder:
             params = tfm.from_hf(self.path, mesh)[1]
         for warning in caught:
             log(f"{self.path}: {warning.message}")
-        if self.task.generates and (count := self._num_unwritten()):
+        if self.task.writes_in_order and (count := self._num_unwritten()):
             log(
                 f"{self.path}: the last {count} ids of the model are no tokens of the tokenizer: they are never written"
             )

@@ -161,7 +161,7 @@ class RunFolder:
 
         tfm.to_hf(model, params, to, like=fields)
         self.save_processor(to)
-        if self.task.generates:
+        if self.task.writes_in_order:
             text = hf_roles.generation_text(self.processor, fields)
             (to / hf_roles.GENERATION).write_text(text, encoding="utf-8")
         self.task.save_hf(self.config, to)

@@ -174,7 +174,7 @@ class Task(Generic[TaskT, Params, AnyRows]):
     corpus_metrics: Callable[[Outcomes, Corpus[AnyRows], bool], dict[str, float]] = lambda outcomes, corpus, during: {}
 
     # What train.generate makes with the model.
-    generates: Literal["", "continuation", "translation", "pictures"] = ""
+    generates: Literal["", "continuation", "translation", "pictures", "unmasking"] = ""
 
     # (params, run, corpus, log, during_training=, against=) -> metrics of what the model writes for validation rows.
     generation_metrics: Callable[..., dict[str, Any]] = nothing_generated
@@ -229,6 +229,11 @@ class Task(Generic[TaskT, Params, AnyRows]):
 
     # (run, folder): writes files of other libraries beside those of transformers.
     save_hf: Callable[[Run[TaskT], Path], None] = lambda run, folder: None
+
+    @property
+    def writes_in_order(self) -> bool:
+        """Whether train.generate writes each token from those before it."""
+        return self.generates not in ("", "unmasking")
 
 
 def measure(

@@ -416,7 +416,7 @@ def test_guess(kind, logits, label, probability):
             "is not a number; correct it, or choose another --task.kind",
         ),
         ("--task.kind=other", "--task.kind=other is unknown; known are single, multi, regression"),
-        ("--task.rate=0.2", "--task.rate belongs to task=mlm, denoise or rtd, not to classify; leave it out"),
+        ("--task.rate=0.2", "--task.rate belongs to task=mlm or denoise or rtd, not to classify; leave it out"),
         ("--init=whole --tokenizer.kind=bpe", "--init=whole brings its own tokenizer; leave --tokenizer.kind out"),
         pytest.param(
             "--init=whole --model.width=64 --data=train.tsv --data.field=sentence",

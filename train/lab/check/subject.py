@@ -118,7 +118,7 @@ class Subject:
     @property
     def writes(self) -> bool:
         """Whether the model writes text, each token from those before it."""
-        return bool(self.job.task.generates)
+        return self.job.task.writes_in_order
 
     @property
     def precision(self) -> float:
