@@ -24,6 +24,19 @@ def test_the_formula_of_the_paper(width):
                 assert abs(float(y[b, t, column]) - expected) < 1e-4
 
 
+@pytest.mark.parametrize("offset", [1, 17])
+def test_an_offset_is_a_linear_map(offset):
+    """PE(pos + k) = M PE(pos), with one M for all positions: a rotation of each pair (Vaswani et al. 2017, 3.5)."""
+    width = 8
+    rotation = np.zeros((width, width))
+    for pair in range(width // 2):
+        angle = offset / 10000 ** (2 * pair / width)
+        block = [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
+        rotation[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = block
+    before, after = (np.asarray(tfm.sinusoidal(POSITIONS + shift, width)) for shift in (0, offset))
+    np.testing.assert_allclose(after, before @ rotation.T, atol=1e-4)
+
+
 @pytest.mark.parametrize("width", [6, 5])
 def test_sines_before_cosines(width):
     interleaved = np.asarray(tfm.sinusoidal(POSITIONS, width))
