@@ -105,7 +105,7 @@ def _step(
     keys: Array,
 ) -> Canvas:
     """Writes counts [B] of the masked tokens that are open, bool [B,T]."""
-    states = encoder(model.encoder, config, canvas.tokens, padding(canvas.valid))
+    states = encoder(model.encoder, config, canvas.tokens, padding(jnp.asarray(canvas.valid)))
     logits = mlm_logits(model.head, config, states, model.encoder.embed.tokens)
     is_never = jnp.zeros(logits.shape[-1], bool).at[jnp.array(excluded, int)].set(True) if excluded else None
     logits = logits if is_never is None else jnp.where(is_never[None, None], MASK_VALUE, logits)

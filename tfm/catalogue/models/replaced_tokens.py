@@ -15,6 +15,7 @@ from jax import Array
 
 from tfm import params
 from tfm.catalogue.options.generator import GeneratorShape
+from tfm.config.inputs import Characters, Tokens
 from tfm.config.model import Config
 from tfm.inputs import Embed
 from tfm.losses.vocabulary import unembed
@@ -86,6 +87,7 @@ class Replacement(NamedTuple):
 def replaced_detector_specs(config: Config, shape: GeneratorShape, offset: bool = False) -> ReplacedDetector:
     """The spec tree of a discriminator, its generator and, with `offset`, what the discriminator adds to the tables."""
     tagger = tagger_specs(dataclasses.replace(config, classes=1), dense=True)
+    assert tagger.dense is not None, "the head asks for it"
     small = generator_config(config, shape)
     language_model = masked_lm_specs(small)
     own, tables = language_model.encoder.embed, tagger.encoder.embed
@@ -104,6 +106,7 @@ def replaced_detector_specs(config: Config, shape: GeneratorShape, offset: bool 
 def generator_config(config: Config, shape: GeneratorShape) -> Config:
     """The configuration of the generator of a discriminator: it reads embeddings of the same width."""
     embedding = config.sizes["U"]
+    assert isinstance(config.input, Tokens | Characters), "no other input has a vocabulary to predict"
     return dataclasses.replace(
         config,
         layers=shape.layers,

@@ -184,10 +184,16 @@ def baselines(corpus: Corpus[HiddenRows]) -> dict[str, float]:
 
 
 def report(
-    params: tfm.ReplacedDetector, run: Run[Rtd], corpus: Corpus[HiddenRows], log: Log, outcomes: Outcomes, folder: Path
-):
+    params: tfm.ReplacedDetector | tfm.Tagger,
+    run: Run[Rtd],
+    corpus: Corpus[HiddenRows],
+    log: Log,
+    outcomes: Outcomes,
+    folder: Path,
+) -> None:
     """Prints validation texts with the tokens that replace others in brackets behind them, and how probable that is to
     the discriminator; then the most doubted token of those that stayed."""
+    assert isinstance(params, tfm.ReplacedDetector), "training has a generator"
     rows = np.arange(len(corpus.valid))[:: max(1, len(corpus.valid) // _SHOWN)][:_SHOWN]
     batch = corpus.valid.batch(rows, np.random.default_rng(run.seed))
     for fields in zip(*map(np.asarray, (batch["segments"], *_read(params, run.model, batch))), strict=True):
@@ -199,8 +205,8 @@ def report(
         log.info("\n" + " ".join(shown))
         for place in np.flatnonzero(is_replaced):
             log.info(f"{words[place]:>16} : replaced with probability {probabilities[place]:.2f}")
-        place = int(np.where((segments > 0) & ~is_replaced, probabilities, -1).argmax())
-        log.info(f"{words[place]:>16} : {probabilities[place]:.2f}, the highest of those that stayed")
+        doubted = int(np.where((segments > 0) & ~is_replaced, probabilities, -1).argmax())
+        log.info(f"{words[doubted]:>16} : {probabilities[doubted]:.2f}, the highest of those that stayed")
 
 
 @partial(jax.jit, static_argnums=1)
