@@ -24,6 +24,7 @@ HASHED = ("reformer", "ReformerModelWithLMHead")
 T5 = ("t5", "T5ForConditionalGeneration")
 LONG_T5 = ("longt5", "LongT5ForConditionalGeneration")
 LLAMA = ("llama", "LlamaForCausalLM")
+GPT2 = ("gpt2", "GPT2LMHeadModel")
 QWEN = ("qwen2", "Qwen2ForCausalLM")
 ABSENT = object()
 
@@ -67,6 +68,8 @@ def saved(tmp_path_factory):
         (LLAMA, "num_key_value_heads", 4, r"kv_heads=4 must divide .* \(kv_heads is of num_key_value_heads\)"),
         (LLAMA, "head_dim", 5, r"head_size=5; .* \(head_size is of head_dim\)"),
         (LLAMA, "rope_parameters", {"rope_theta": 1}, r"position.base=1.0 .* \(position.base is of rope_parameters\)"),
+        (T5, "d_kv", 9, r"\(d_kv=9, where 10 fits\)"),
+        (GPT2, "tie_word_embeddings", False, r"head of GPT2LMHeadModel \(tie_word_embeddings=False, where True fits\)"),
         (QWEN, "num_attention_heads", ABSENT, r"head_size=0 .*\(head_size is of .*num_attention_heads\)"),
         (QWEN, "num_hidden_layers", 3, "2 layer_types and num_hidden_layers=3, which must be equal"),
     ],

@@ -54,7 +54,8 @@ def report(
     if missing:
         fault = f"{folder} lacks {abbreviate(missing)}"
         if all(in_head(leaf) for leaf in model_leaves if not {*missing}.isdisjoint(leaf.names)):
-            raise ValueError(f"{fault}, the head of {promise.architecture}; {_remedy_of_head(promise, folder)}")
+            head = f"the head of {promise.architecture}{suspects(missing[0], promise, tensors)}"
+            raise ValueError(f"{fault}, {head}; {_remedy_of_head(promise, folder)}")
         raise ValueError(
             f"{fault}; config.json promises them{suspects(missing[0], promise, tensors)}, "
             "so download the folder again or correct it"
