@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tfm
 from train import UserError
 from train.settings.schema import Run
 from train.tasks import phases, resolve
@@ -150,3 +151,27 @@ def test_other_steps_than_those_of_the_run(recipe, steps, sentence):
 def test_a_file_that_is_not_there():
     with pytest.raises(UserError, match="--phases=none.toml cannot be read: No such file or directory; name a file of"):
         resolve.resolve(["--phases=none.toml"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("preset", "tokens", "parameters"),
+    [("modernbert-base", [50, 1669, 250, 50], 149), ("modernbert-large", [10, 890, 800, 250, 50], 395)],
+)
+def test_modernbert_as_published(preset, tokens, parameters):
+    """The tokens of its phases, in billions; its parameters, in millions, with the published vocabulary."""
+    run = resolve.resolve(["--task=mlm", f"--preset={preset}", "--model.vocab=50368"], None, None)[0]
+    parts = phases.step_ranges(run)
+    read = [
+        sum(
+            (part.stop - part.first) * part.run.batch.size * part.run.batch.length
+            for part in parts
+            if part.phase == phase
+        )
+        for phase in range(1, len(tokens) + 1)
+    ]
+    np.testing.assert_allclose(read, np.multiply(tokens, 1e9), rtol=1e-3)
+    assert {part.run.task.rate for part in parts} == {0.3}
+    assert run.task.rate == 0.15
+    assert [(part.run.batch.length, part.run.model.position.base) for part in parts[-2:]] == [(8192, 160_000.0)] * 2
+    assert {kind.position.base for part in parts for kind in part.run.model.period[:2]} == {10_000.0}
+    assert tfm.count_params(tfm.masked_lm_specs(run.model)) // 10**6 == parameters

@@ -82,6 +82,49 @@ def root_mean_square(x):
     return np.sqrt(np.square(x).mean())
 
 
+@pytest.mark.parametrize("scale", [1, 30], ids=["gradients alike", "a gradient of 30 times the size"])
+def test_stable_adamw_against_numpy(fill, scale):
+    """Adam with bias correction, over the root mean square of gradients to second moments where that is above 1."""
+    fills = lambda specs, seed=0: jax.tree.map(lambda leaf: leaf * (scale if seed == 2 else 1), fill(specs, seed))
+    clipped = []
+    for spec, start, first, second, *gradients in updated("stable_adamw", fills, beta2=0.98, eps=1e-6):
+        moved, means, squares = start, 0, 0
+        for count, (grad, after) in enumerate(zip(gradients, (first, second), strict=True), start=1):
+            means, squares = 0.9 * means + 0.1 * grad, 0.98 * squares + 0.02 * grad**2
+            mean, square = means / (1 - 0.9**count), squares / (1 - 0.98**count)
+            layers = range(spec.axes.startswith("L"), grad.ndim)
+            ratio = np.sqrt((grad**2 / np.maximum(square, 1e-12)).mean(tuple(layers), keepdims=True))
+            clipped.append(ratio.max() > 1.001)
+            rate = RATE / np.maximum(1, ratio)
+            moved = moved - rate * (mean / (np.sqrt(square) + 1e-6) + DECAY * spec.decay * moved)
+            np.testing.assert_allclose(after, moved, rtol=2e-5, atol=2e-6)
+    assert any(clipped)
+
+
+@pytest.mark.parity
+def test_stable_adamw_against_optimi():
+    """Of one matrix, with decay (Adam with decoupled decay, as `decouple_wd`)."""
+    torch, optimi = pytest.importorskip("torch"), pytest.importorskip("optimi")
+    rng = np.random.default_rng(0)
+    start, specs = (
+        rng.normal(size=(6, 5)).astype(np.float32),
+        {"kernel": tfm.Spec("DF", (6, 5), jnp.zeros, decay=True, inputs=1)},
+    )
+    weights = torch.nn.Parameter(torch.tensor(start))
+    fields = {"lr": RATE, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": DECAY}
+    reference = optimi.StableAdamW([weights], **fields, triton=False)
+    optimizer = optim.optimizer(options("stable_adamw", beta2=0.98, eps=1e-6), 10, specs)
+    params = {"kernel": jnp.asarray(start)}
+    state = optimizer.init(params)
+    for scale in (1, 1, 30, 0.1, 5):
+        grad = (scale * rng.normal(size=(6, 5))).astype(np.float32)
+        weights.grad = torch.tensor(grad)
+        reference.step()
+        updates, state = optimizer.update({"kernel": jnp.asarray(grad)}, state, params)
+        params = optax.apply_updates(params, updates)
+        np.testing.assert_allclose(params["kernel"], weights.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 def by_factors(gradients, max_decay):
     """What Adafactor makes of the gradients [I,O] of two steps, or [O] (Shazeer & Stern 2018, algorithms 4 and 5)."""
     rows = columns = moments = 0.0
@@ -283,7 +326,7 @@ def test_bfloat16_takes_half(name):
     )
 
 
-@pytest.mark.parametrize("name", ["adamw", "lion", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lion", "muon"])
 def test_eight_bits_take_a_quarter(name):
     """And the largest magnitude of every row; vectors stay as they are."""
     _, _, state, _ = kept(name)

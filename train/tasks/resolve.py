@@ -52,7 +52,7 @@ _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens", "checkpoint.verify", "batch.shapes"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language"),
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "tokenizer.sentinels"),
-    *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final", "phases."),
+    *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
@@ -273,6 +273,9 @@ def help_text(argv: Sequence[str]) -> str | None:
 
 
 def _is_default_of_part(flag: flags.Flag) -> bool:
-    """Whether this is of a kind of layers, or of another part, and nobody has chosen it."""
+    """Whether this is of a kind of layers, or of another part, and nobody has chosen it; or of a phase, which
+    `--help=phases` shows."""
+    if flag.name.startswith("phases."):
+        return True
     is_part = flag.name.startswith(PARTS) or any(word.isdigit() for word in flag.name.split("."))
     return flag.value == flag.default and is_part and flag.name not in ALIASES.values()

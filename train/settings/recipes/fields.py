@@ -1,5 +1,6 @@
 """What presets are made of: dotted names of flags, and their values."""
 
+import shlex
 from typing import Any
 
 # Dotted names of flags, and their values.
@@ -14,3 +15,13 @@ def model_fields(**fields: Any) -> Preset:
 def steps(steps: int, every: int) -> Preset:
     """The steps of a run, and those between its evaluations, each with a checkpoint."""
     return {"steps": steps, "eval.every": every, "checkpoint.every": every}
+
+
+def phases(*parts: Preset) -> Preset:
+    """The phases of a recipe: of each its `steps` or `tokens`, and what it changes."""
+    preset: Preset = {"phases": len(parts)}
+    for index, part in enumerate(parts):
+        changes = {name: value for name, value in part.items() if name not in ("steps", "tokens")}
+        preset |= {f"phases.{index}.{name}": part.get(name) for name in ("steps", "tokens")}
+        preset[f"phases.{index}.changes"] = shlex.join(f"{name}={value}" for name, value in changes.items())
+    return preset

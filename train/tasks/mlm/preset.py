@@ -3,6 +3,7 @@
 from train.settings.recipes import long_texts
 from train.settings.recipes.bert import QUICK, bert
 from train.settings.recipes.fields import Preset
+from train.settings.recipes.modernbert import MODERNBERTS
 
 PRESETS: dict[str, Preset] = {
     "bert-tiny": bert(2, 128, 2, rate=2.5e-3) | QUICK,
@@ -13,4 +14,5 @@ PRESETS: dict[str, Preset] = {
     "bert-large": bert(24, 1024, 16, rate=1e-4),
     "longformer-base": bert(12, 768, 12, rate=3e-5) | long_texts.LONGFORMER,
     "bigbird-base": bert(12, 768, 12, rate=1e-4) | long_texts.BIGBIRD,
+    **MODERNBERTS,
 }
