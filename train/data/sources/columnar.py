@@ -61,7 +61,7 @@ def _arrow(path: str) -> "Iterator[pyarrow.RecordBatch]":
             yield from (reader.get_batch(index) for index in range(reader.num_record_batches))
 
 
-def _column(batch: "pyarrow.RecordBatch", name: str) -> Any:
+def _column(batch: "pyarrow.RecordBatch", name: str) -> "pyarrow.Array":
     """A column, or a column of a column."""
     if name in batch.schema.names:
         return batch.column(name)
