@@ -15,7 +15,6 @@ from jax import Array
 
 from tfm import params
 from tfm.catalogue.options.generator import GeneratorShape
-from tfm.config.inputs import Characters, Tokens
 from tfm.config.model import Config
 from tfm.inputs import Embed
 from tfm.losses.vocabulary import unembed
@@ -23,6 +22,7 @@ from tfm.masks.mask import Mask
 from tfm.models.encoder import Encoder, encoder
 from tfm.models.heads import MaskedLM, MlmHead, Tagger, masked_lm_specs, mlm_features, tagger_specs, token_logits
 from tfm.ops import Linear, broadcast_param
+from tfm.options.dotted import override
 from tfm.params import PyTree
 from tfm.sharding import shard_axis, take_positions
 
@@ -106,17 +106,16 @@ def replaced_detector_specs(config: Config, shape: GeneratorShape, offset: bool 
 def generator_config(config: Config, shape: GeneratorShape) -> Config:
     """The configuration of the generator of a discriminator: it reads embeddings of the same width."""
     embedding = config.sizes["U"]
-    assert isinstance(config.input, Tokens | Characters), "no other input has a vocabulary to predict"
-    return dataclasses.replace(
-        config,
-        layers=shape.layers,
-        width=shape.width,
-        heads=shape.heads,
-        kv_heads=None if shape.heads != config.heads else config.kv_heads,
-        head_size=None if shape.width != config.width else config.head_size,
-        ffn=None if config.ffn is None else max(1, config.ffn * shape.width // config.width),
-        input=dataclasses.replace(config.input, width=None if shape.width == embedding else embedding),
-    )
+    values = {
+        "layers": shape.layers,
+        "width": shape.width,
+        "heads": shape.heads,
+        "kv_heads": None if shape.heads != config.heads else config.kv_heads,
+        "head_size": None if shape.width != config.width else config.head_size,
+        "ffn": None if config.ffn is None else max(1, config.ffn * shape.width // config.width),
+        "input.width": None if shape.width == embedding else embedding,
+    }
+    return override(config, values)
 
 
 def generator_of(model: ReplacedDetector) -> MaskedLM:
