@@ -151,7 +151,7 @@ def test_the_plan_shows_all_phases():
     ("change", "sentence"),
     [
         ("model.width = 64", "phase 2 changes the shape of parameters (encoder."),
-        ("task.nsp = true", "phase 2 changes the shape of parameters (next."),
+        ("task.nsp = true", "phase 2 changes the shape of parameters (pooler."),
         ("batch.size = 4096", "--data=text.txt fills"),
     ],
 )
