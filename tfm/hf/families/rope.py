@@ -42,7 +42,8 @@ def read_rotary(fields: Fields, default_fraction: float = 1.0) -> Reading:
     rope_type = rope.get("rope_type") or "default"
     if rope_type != "default" and rope_type not in _READERS:
         raise ValueError(
-            f"config.json has rotary positions of type {rope_type}; supported are default, {', '.join(_READERS)}"
+            f"config.json has rotary positions of type {rope_type}; supported are default, {', '.join(_READERS)}; "
+            f"correct {' or '.join(name for name in OBJECTS if fields.get(name))}"
         )
     values: dict[str, object] = {
         "position.base": float(rope.get("rope_theta") or 10_000.0),
