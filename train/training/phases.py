@@ -178,6 +178,9 @@ def _check_shapes(job: Job, of_phase: Job, phase: int):
         for leaves in map(jax.tree_util.tree_leaves_with_path, (job.specs, specs_of(of_phase.task, of_phase.run)))
     )
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    specs = specs_of(of_phase.task, of_phase.run)
+    if not changed and jax.tree.structure(job.specs) != jax.tree.structure(specs):
+        changed = ["kinds of layers or of positions"]
     if changed:
         old, new = flatten(job.run), flatten(of_phase.run)
         names = [name for name in new if name.startswith(("model.", "task.")) and new[name] != old.get(name)]

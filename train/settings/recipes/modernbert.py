@@ -24,7 +24,7 @@ def modernbert(layers: int, width: int, heads: int, ffn: int, window: int, **fie
     model = {
         "input.token_types": None,
         "position": "rotary",
-        "position.base": 10_000.0,
+        "position.base": 160_000.0,
         "residual": "pre",
         "norm": "layer_no_bias",
         "norm_eps": 1e-5,
@@ -44,9 +44,9 @@ def modernbert(layers: int, width: int, heads: int, ffn: int, window: int, **fie
     return _TRAINING | model_fields(**model, **sizes, **fields)
 
 
-# Texts grow to 8,192 tokens with another rotary base of global layers, and the rate falls at the end. A batch of them
-# has as many tokens as before. Decay is that of the paper over its peak rate: here it is multiplied by the rate.
-_LONG = {"batch.length": 8192, "model.position.base": 160_000.0}
+# Texts grow to 8,192 tokens, in batches of as many tokens as before, and the rate falls at the end. Global layers have
+# their last rotary base throughout. Decay is that of the paper over its peak rate, for the rate multiplies it.
+_LONG = {"batch.length": 8192}
 _DECAY = {"optim.schedule": "1-sqrt"}
 _PUBLISHED = {"model.length": 8192, "batch.length": 1024, "tokenizer.kind": "bpe", "tokenizer.vocab": 50_280}
 _EVERY = {"eval.every": 4000, "checkpoint.every": 4000}
@@ -68,7 +68,7 @@ _LARGE = phases(
 # Two to three minutes on two cores: batches grow, then texts and the rotary base, and the rate falls last.
 _TINY = phases(
     {"steps": 900, "batch.size": "16,32", "task.rate": 0.3, "optim.warmup": 150},
-    {"steps": 300, "batch.length": 64, "batch.size": 16, "model.position.base": 160_000.0},
+    {"steps": 300, "batch.length": 64, "batch.size": 16},
     {"steps": 300, **_DECAY},
 )
 
