@@ -60,6 +60,19 @@ def specs_of(name="narrow", offset=False, **fields):
     return tfm.replaced_detector_specs(dataclasses.replace(MODEL, **fields), SHAPES[name], offset)
 
 
+def test_texts_of_a_row_do_not_see_one_another():
+    """Other tokens in the second piece change neither samples nor logits of the first one."""
+    params, batch = random_params(specs_of()), example()
+    compute_all = jax.jit(compute, static_argnums=1)
+    changed = {**batch, "tokens": np.where(batch["segments"] == 2, 7, batch["tokens"])}
+    first, second = (compute_all(params, MODEL, {**totals(fields), **fields}, None) for fields in (batch, changed))
+    is_first = batch["segments"] == 1
+    for name in ("scores", "labels"):
+        values = np.asarray(first[name]), np.asarray(second[name])
+        np.testing.assert_allclose(values[0][is_first], values[1][is_first], atol=1e-6)
+    assert np.abs(np.asarray(first["scores"]) - np.asarray(second["scores"])).max() > 1e-3
+
+
 def expected_loss(params, batch, config, drawn):
     """The loss by sums over places, of the encoders' states alone."""
     small = tfm.generator_config(config, params.generator.shape)

@@ -258,12 +258,15 @@ def _language_model(config: tfm.Config, params, batch: dict[str, jax.Array]) -> 
 
 
 def evaluation_without_dropout(subject: Subject) -> Result:
-    """Evaluation draws no random numbers, even of a model with dropout."""
-    model = dataclasses.replace(subject.job.model, dropout=0.5, attn_dropout=0.5)
-    evaluate = step.make_eval_step(subject.job.task.loss, model)
-    with jax.set_mesh(subject.job.mesh):
-        draws = str(jax.make_jaxpr(evaluate)(subject.params, subject.on_mesh(subject.batch))).count("random_bits")
-    return Result(draws, 0, "random draws of the evaluation step, with dropout=0.5")
+    """Evaluation draws no more random numbers for a model with dropout."""
+
+    def draws(rate: float) -> int:
+        model = dataclasses.replace(subject.job.model, dropout=rate, attn_dropout=rate)
+        evaluate = step.make_eval_step(subject.job.task.loss, model)
+        with jax.set_mesh(subject.job.mesh):
+            return str(jax.make_jaxpr(evaluate)(subject.params, subject.on_mesh(subject.batch))).count("random_bits")
+
+    return Result(draws(0.5) - draws(0.0), 0, "random draws of the evaluation step, with dropout=0.5")
 
 
 def start(subject: Subject) -> Result:

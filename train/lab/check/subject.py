@@ -28,9 +28,10 @@ from train.text.special import AnyTokenizer, SpecialTokens
 from train.training import step
 from train.training.job import Job
 
-# Fields of a batch that are 0 where there is padding; and those by which training makes targets softer.
+# Fields of a batch that are 0 where there is padding; and those by which training makes targets softer, or adds losses
+# beside that of the targets.
 PRESENCE = ("valid", "segments")
-SOFTENING = ("smoothing", "focal")
+SOFTENING = ("smoothing", "focal", "scale")
 
 # Targets whose dependence on the text is looked at.
 _TARGETS = 6

@@ -118,9 +118,10 @@ def gradients_of_layers(subject: Subject) -> Result:
 
 
 def _by_layer(subject: Subject) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of the gradient, those of stacked layers apart, with the names of the layers or heads they are of."""
+    """The arrays of the gradient of all losses, those of stacked layers apart, with the names of their layers or
+    heads."""
     specs = subject.job.specs
-    for path, leaf in jax.tree_util.tree_leaves_with_path(subject.plain_gradient[0]):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(subject.gradient(subject.training_batch(0))[0]):
         words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
         stack = getattr(specs, words[0])
         if isinstance(stack, Encoder) and words[1] == "stages":
