@@ -103,7 +103,7 @@ BAD = [
     ("--optim.rate=nan", "--optim.rate=nan must be a number"),
     ("--optim.rate=-1", "--optim.rate=-1.0 must not be negative"),
     ("--optim.schedule=linaer", "--optim.schedule=linaer is unknown; did you mean linear?"),
-    ("--optim.name=sgd", "--optim.name=sgd is unknown; known are adamw"),
+    ("--optim.name=rmsprop", "--optim.name=rmsprop is unknown; known are adamw"),
     ("--task.rate=1.5", "--task.rate=1.5 must be between 0 and 1"),
     ("--data.split=lines", "--data.split=lines is unknown; did you mean line?"),
     ("--tokenizer.kind=wordpeice", "--tokenizer.kind=wordpeice is unknown; did you mean wordpiece?"),

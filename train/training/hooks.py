@@ -146,7 +146,7 @@ class Hooks:
         """Metrics of the steps since the last log line, and the scale of the loss."""
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
-        metrics = self._phase_metrics(step) | training_metrics(self.phases.job.task.metrics, sums)
+        metrics = _phase_metrics(self.phases, step) | training_metrics(self.phases.job.task.metrics, sums)
         metrics |= self._update_metrics(step, scale, sums) | self.phases.of_state(step).corpus.epochs(step)
         first = step - int(sums["steps"])
         if seconds:
@@ -156,10 +156,6 @@ class Hooks:
         if seconds and len(peaks) == len(self.peak_seconds):
             metrics["mfu"] = self.phases.mean(peaks, first, step) / seconds
         return metrics
-
-    def _phase_metrics(self, step: int) -> dict[str, float]:
-        """The number of the phase that a step belongs to, in a run of phases."""
-        return {"phase": self.phases.of_state(step).steps.phase} if self.run.phases else {}
 
     def _update_metrics(self, step: int, scale: LossScale | None, sums: Mapping[str, float]) -> dict[str, float]:
         """The learning rate of that step, the mean norm of gradients, and the scale of the loss."""
@@ -180,7 +176,7 @@ class Hooks:
             metrics = _evaluate(self.phases.of_state(step).evaluator, state, self.deferral)
             self.progress.evaluation_due = not metrics
         if metrics:
-            self.recorder.write("eval", step, self._phase_metrics(step) | metrics)
+            self.recorder.write("eval", step, _phase_metrics(self.phases, step) | metrics)
             metric = metrics[stopping.metric]
             if stopping.update(step, metrics) and self.run.eval.patience:
                 save = True
@@ -203,6 +199,11 @@ def _evaluate(evaluator: Evaluator, state: State, deferral: interruption.Deferra
     with contextlib.suppress(interruption.Interrupted), deferral.suspended():
         return evaluator.during_training(state.eval_params)
     return {}
+
+
+def _phase_metrics(phases: PhaseJobs, step: int) -> dict[str, float]:
+    """The number of the phase that a step belongs to, in a run of phases."""
+    return {"phase": phases.of_state(step).steps.phase} if phases.job.run.phases else {}
 
 
 class SaveRequest:
