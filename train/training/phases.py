@@ -173,13 +173,13 @@ def _read(run: Run, corpus: Corpus, log: Log) -> Corpus:
 
 def _check_shapes(job: Job, of_phase: Job, phase: int):
     """Raises UserError where a phase has parameters of other shapes than the run."""
+    trees = job.specs, specs_of(of_phase.task, of_phase.run)
     before, after = (
         {jax.tree_util.keystr(path, simple=True, separator="."): spec.shape for path, spec in leaves}
-        for leaves in map(jax.tree_util.tree_leaves_with_path, (job.specs, specs_of(of_phase.task, of_phase.run)))
+        for leaves in map(jax.tree_util.tree_leaves_with_path, trees)
     )
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    specs = specs_of(of_phase.task, of_phase.run)
-    if not changed and jax.tree.structure(job.specs) != jax.tree.structure(specs):
+    if not changed and len(set(map(jax.tree.structure, trees))) > 1:
         changed = ["kinds of layers or of positions"]
     if changed:
         old, new = flatten(job.run), flatten(of_phase.run)
