@@ -148,6 +148,15 @@ def test_other_steps_than_those_of_the_run(recipe, steps, sentence):
     assert sentence in str(error.value)
 
 
+def test_the_best_weights_have_a_single_model(recipe):
+    window = TWO + "model.mixer.pattern.name = 'sliding'\nmodel.mixer.pattern.window = 8\n"
+    with pytest.raises(
+        UserError, match=r"--eval.patience=3 keeps the best weights of any phase, and the model of these"
+    ):
+        resolved(recipe, window, "--eval.patience=3")
+    assert resolved(recipe, TWO, "--eval.patience=3").eval.patience == 3
+
+
 def test_a_file_that_is_not_there():
     with pytest.raises(UserError, match="--phases=none.toml cannot be read: No such file or directory; name a file of"):
         resolve.resolve(["--phases=none.toml"], None, None)

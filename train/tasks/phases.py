@@ -75,6 +75,11 @@ def step_ranges(run: Run) -> tuple[StepRange, ...]:
         begins = ends
     if begins < run.steps:
         raise UserError(f"the phases end at step {begins:,}, before --steps={run.steps}; leave out --steps")
+    if run.eval.patience is not None and len({part.run.model for part in ranges}) > 1:
+        raise UserError(
+            f"--eval.patience={run.eval.patience} keeps the best weights of any phase, and the model of these phases "
+            "changes; leave it out"
+        )
     return tuple(ranges)
 
 

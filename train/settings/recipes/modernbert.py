@@ -65,7 +65,7 @@ _LARGE = phases(
     {"tokens": 50 * 10**9, **_DECAY},
 )
 
-# Two to three minutes on two cores: batches grow, then texts and the rotary base, and the rate falls last.
+# Batches grow, then texts, and the rate falls last.
 _TINY = phases(
     {"steps": 900, "batch.size": "16,32", "task.rate": 0.3, "optim.warmup": 150},
     {"steps": 300, "batch.length": 64, "batch.size": 16},
