@@ -164,7 +164,7 @@ def span_batch(n):
 
 def replaced_batch(n):
     """Masks, the seeds of what replaces them, and which place of `where` a place is."""
-    fields = batch(n)
+    fields = {name: field for name, field in batch(n).items() if name != "words"}
     slots = np.full((8, 16), -1, np.int32)
     for slot in (2, 1, 0):
         np.put_along_axis(slots, np.where(fields["weights"] > 0, fields["where"], 15)[:, slot : slot + 1], slot, 1)
@@ -212,7 +212,7 @@ def losses_of(task, name, steps=20):
 @pytest.mark.parametrize("name", MESHES)
 @pytest.mark.parametrize("task", TASKS)
 def test_twenty_steps_of_other_tasks(task, name, capfd):
-    np.testing.assert_allclose(losses_of(task, name), losses_of(task, None), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(losses_of(task, name), losses_of(task, None), atol=1e-5, rtol=1e-6)
     assert "rematerialization" not in capfd.readouterr().err
 
 
