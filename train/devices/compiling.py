@@ -26,6 +26,8 @@ def jit_reading(*static: int) -> Callable[[Callable[..., Any]], Callable[..., An
 
         @functools.wraps(function)
         def call(params: Any, model: Any, *arguments: Any) -> Any:
+            if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((params, arguments))):
+                return function(params, model, *arguments)  # a part of a program, which has the options
             return jitted(model.dtype)(params, model, *arguments)
 
         return call

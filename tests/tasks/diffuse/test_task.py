@@ -232,19 +232,6 @@ def test_bad_input(flags, says, tmp_path_factory, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_short_run_learns(tmp_path, monkeypatch):
-    """Words in pairs: half of them cost nothing."""
-    monkeypatch.chdir(tmp_path)
-    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
-    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 6)) for _ in range(1500)]
-    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
-    flags = [flag for flag in SMALL if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
-    run(*flags, "--steps=500", "--optim.rate=5e-3", "--tokenizer.kind=word", "--eval.every=500", "--out=run")
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["eval_loss"] < 0.8 * result["eval_unigram_loss"]
-
-
-@pytest.mark.slow
 @pytest.mark.parity
 def test_the_loss_is_that_of_transformers(text):
     """BertForMaskedLM, from the exported folder, and its cross-entropy times the weights."""

@@ -315,19 +315,6 @@ def test_others_take_the_discriminator(text, flags):
 
 
 @pytest.mark.slow
-def test_a_short_run_learns(tmp_path, monkeypatch):
-    """Words in pairs: a replaced one is seen by its partner."""
-    monkeypatch.chdir(tmp_path)
-    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
-    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 6)) for _ in range(1500)]
-    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
-    flags = [flag for flag in SMALL if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
-    run(*flags, "--steps=500", "--optim.rate=5e-3", "--tokenizer.kind=word", "--eval.every=500", "--out=run")
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["eval_auc"] > 0.8
-
-
-@pytest.mark.slow
 @pytest.mark.parity
 def test_losses_are_those_of_transformers(text):
     """ElectraForMaskedLM and ElectraForPreTraining with the parameters of a run, on rows of it; AUC by scikit-learn."""
