@@ -1,5 +1,6 @@
 """Norms: each makes activations the same size along their width, computed in float32."""
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -94,10 +95,7 @@ def power_norm(layer: Norm, x: Array, eps: float) -> Array:
 
     Source: Shen et al. 2020, algorithm 2. The gradient of the statistics is their change in this step.
     """
-    wide = x.astype(jnp.float32)
-    stats = jax.tree.map(lambda leaf: expand_param(leaf, wide), layer.stats)
-    y = power_normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
-    return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
+    return _by_statistics(power_normalized, layer, x, eps)
 
 
 def batch_norm(layer: Norm, x: Array, eps: float) -> Array:
@@ -106,9 +104,14 @@ def batch_norm(layer: Norm, x: Array, eps: float) -> Array:
 
     Source: Ioffe & Szegedy 2015, algorithms 1 and 2.
     """
+    return _by_statistics(batch_normalized, layer, x, eps)
+
+
+def _by_statistics(normalized: Callable[..., Array], layer: Norm, x: Array, eps: float) -> Array:
+    """x [...,D], normalized by running statistics in float32, times a scale plus a bias."""
     wide = x.astype(jnp.float32)
     stats = jax.tree.map(lambda leaf: expand_param(leaf, wide), layer.stats)
-    y = batch_normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
+    y = normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
     return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
 
 

@@ -117,10 +117,5 @@ def _filled(
     model = tokenize.writing_model(folder.config.model, tokenizer)
     steps = options.steps or int(masked.sum(1).max())
     unmasking = tfm.Unmasking(steps, options.order, options.block, temperature, seed)
-    written = tfm.unmask(params, model, tfm.Canvas(tokens, masked, valid), unmasking, excluded(specials))
+    written = tfm.unmask(params, model, tfm.Canvas(tokens, masked, valid), unmasking, tuple(specials))
     return (row[: len(canvas.ids)] for row, canvas in zip(written, rows, strict=True))
-
-
-def excluded(specials: Sequence[int]) -> tuple[int, ...]:
-    """The special tokens that are not written."""
-    return tuple(sorted({token for token in specials if token >= 0}))

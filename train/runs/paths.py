@@ -1,10 +1,18 @@
-"""Paths of a run that goes on, or is read, from another directory than the one it began in."""
+"""Paths of a run: of its checkpoints, and those that it reads again from another directory than it began in."""
 
 import glob
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from train.settings.text import BY_HASH
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder that took their names, in order."""
+    names = os.listdir(folder) if folder.exists() else []
+    steps = (int(name) for name in names if name.isdecimal() and (folder / name).is_dir())
+    return sorted(step for step in steps if str(step) in names)
 
 
 def seen_from_here(values: Mapping[str, object], directory: object) -> dict[str, object]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfm.options.dotted import flatten
+from train.runs.paths import checkpoint_steps
 from train.settings import flags
 from train.tasks import phases
 from train.tasks.table import AnyRun
@@ -14,8 +15,7 @@ def values_of_phase(values: Mapping[str, object], checkpoints: Path) -> dict[str
     any, that of the first phase."""
     if not values.get("phases"):
         return dict(values)
-    names = [path.name for path in checkpoints.iterdir()] if checkpoints.is_dir() else []
-    step = max((int(name) for name in names if name.isdecimal()), default=0)
+    step = max(checkpoint_steps(checkpoints), default=0)
     model = phases.step_range_of(flags.build(AnyRun, values), max(0, step - 1)).run.model
     rest = {name: value for name, value in values.items() if name.partition(".")[0] != "model"}
     return rest | flatten(model, "model.")

@@ -17,6 +17,7 @@ from train import UserError
 from train.devices import distributed
 from train.runs import manifest
 from train.runs.checkpoint import by_name, silence_orbax, training_only
+from train.runs.paths import checkpoint_steps
 from train.runs.state import State
 from train.settings.gate import user_errors
 
@@ -58,9 +59,7 @@ class SavedCheckpoints:
     @property
     def steps(self) -> list[int]:
         """The steps of the checkpoints that took their names, in order."""
-        names = os.listdir(self.folder) if self.folder.exists() else []
-        steps = (int(name) for name in names if name.isdecimal() and (self.folder / name).is_dir())
-        return sorted(step for step in steps if str(step) in names)
+        return checkpoint_steps(self.folder)
 
     def log_unfinished(self, log: Callable[[str], None]):
         """Names the checkpoints that were never finished."""

@@ -108,7 +108,7 @@ def state_before(phases: PhaseJobs, folder: Path, step: int) -> State:
             log.info(f"the first state of {folder}, and steps 1 to {step - 1} run again")
         for n in range(done, step - 1):
             phase = phases.at_step(n)
-            state, _ = phase.train_step.step(state, phase.job.device_batch(phase.corpus, n))
+            state, _ = phase.train_step.step(state, phase.batch(n))
     return state
 
 
