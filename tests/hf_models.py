@@ -169,7 +169,7 @@ MODELS = {
     "gpt2": (
         "gpt2",
         dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=1),
-        ["GPT2LMHeadModel"],
+        ["GPT2LMHeadModel", "GPT2Model"],
     ),
     "gpt_neo": (
         "gpt_neo",
@@ -178,7 +178,7 @@ MODELS = {
             attention_types=[[["global", "local", "local"], 1]], max_position_embeddings=40, bos_token_id=0,
             eos_token_id=1,
         ),
-        ["GPTNeoForCausalLM"],
+        ["GPTNeoForCausalLM", "GPTNeoModel"],
     ),
     "gpt_neox": (
         "gpt_neox",
@@ -187,7 +187,7 @@ MODELS = {
             max_position_embeddings=40,
             rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
         ),
-        ["GPTNeoXForCausalLM"],
+        ["GPTNeoXForCausalLM", "GPTNeoXModel"],
     ),
     "gpt_neox_serial": (
         "gpt_neox",
@@ -200,17 +200,17 @@ MODELS = {
     "bloom": (
         "bloom",
         dict(vocab_size=103, hidden_size=24, n_layer=2, n_head=6, bos_token_id=0, eos_token_id=1),
-        ["BloomForCausalLM"],
+        ["BloomForCausalLM", "BloomModel"],
     ),
     "mpt": (
         "mpt",
         dict(vocab_size=103, d_model=24, n_layers=2, n_heads=6, max_seq_len=40, bos_token_id=0, eos_token_id=1),
-        ["MptForCausalLM"],
+        ["MptForCausalLM", "MptModel"],
     ),
     "openai_gpt": (
         "openai-gpt",
         dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3),
-        ["OpenAIGPTLMHeadModel"],
+        ["OpenAIGPTLMHeadModel", "OpenAIGPTModel"],
     ),
     "qwen2": ("qwen2", LLAMA, ["Qwen2ForCausalLM", "Qwen2Model"]),
     "qwen2_windows": (

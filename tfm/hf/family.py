@@ -152,6 +152,7 @@ class Family:
     must_equal: fields of config.json that must equal another one
     aliases: other names of fields of config.json, and the first names
     unused: a pattern of the names of tensors that are copies or constants
+    spare: a pattern of the names of tensors that transformers saves with every architecture, in use or not
     copies: tensors that hold the same parameter as another, by the name of the latter
     optional_output: the tensor of an output for which the table of tokens stands where it is absent, tied or not
     absent: fields that transformers makes up by chance or by the text where they are absent, and what is taken here
@@ -176,6 +177,7 @@ class Family:
     ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
+    spare: str = "$^"
     copies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     optional_output: str = ""
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)

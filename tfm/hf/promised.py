@@ -109,6 +109,7 @@ def _say_heads(used: set[str], tensors: Weights, promise: Promise, folder: Path)
         for name in tensors
         if name not in used
         and re.search(family.unused, name)
+        and not re.search(family.spare, name)
         and (name.startswith(parts) or (has_prefix and not name.startswith(prefix)))
     ]
     if unused:

@@ -6,6 +6,7 @@ from tfm.catalogue.options.positions.relative import Alibi
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
+from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import CODE, UNREAD, because
 from tfm.hf.parameters import HfTensor
@@ -49,21 +50,23 @@ BLOOM = Family(
         bias_dropout_fusion masked_softmax_fusion""",
     ),
     canonicalize=canonicalize,
-    names={
-        "decoder.embed.tokens": "transformer.word_embeddings.weight",
-        "decoder.embed.norm": "transformer.word_embeddings_layernorm",
-        "decoder.layers.mixer.query": joined(0),
-        "decoder.layers.mixer.key": joined(1),
-        "decoder.layers.mixer.value": joined(2),
-        "decoder.layers.mixer.output": f"{LAYER}.self_attention.dense",
-        "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
-        "decoder.layers.feed_forward.up": f"{LAYER}.mlp.dense_h_to_4h",
-        "decoder.layers.feed_forward.down": f"{LAYER}.mlp.dense_4h_to_h",
-        "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
-        "decoder.norm": "transformer.ln_f",
-        "table": "lm_head.weight",
-    },
-    heads={"BloomForCausalLM": HfHead("lm")},
+    names=in_both(
+        {
+            "decoder.embed.tokens": "transformer.word_embeddings.weight",
+            "decoder.embed.norm": "transformer.word_embeddings_layernorm",
+            "decoder.layers.mixer.query": joined(0),
+            "decoder.layers.mixer.key": joined(1),
+            "decoder.layers.mixer.value": joined(2),
+            "decoder.layers.mixer.output": f"{LAYER}.self_attention.dense",
+            "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
+            "decoder.layers.feed_forward.up": f"{LAYER}.mlp.dense_h_to_4h",
+            "decoder.layers.feed_forward.down": f"{LAYER}.mlp.dense_4h_to_h",
+            "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
+            "decoder.norm": "transformer.ln_f",
+            "table": "lm_head.weight",
+        }
+    ),
+    heads={"BloomForCausalLM": HfHead("lm")} | bare("BloomModel"),
     unused=r"^lm_head\.weight$",
     copies={"transformer.word_embeddings.weight": ("lm_head.weight",)},
 )

@@ -3,6 +3,7 @@
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
+from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, CODE, OTHER_HEAD, Fields, because
 from tfm.hf.parameters import HfTensor
@@ -26,20 +27,22 @@ def write(config: Config) -> dict[str, Json]:
     return {"n_inner": config.sizes["F"]}
 
 
-NAMES: dict[str, str | HfTensor] = {
-    "decoder.embed.tokens": "transformer.wte.weight",
-    "decoder.embed.positions": "transformer.wpe.weight",
-    "decoder.layers.mixer.query": joined(0),
-    "decoder.layers.mixer.key": joined(1),
-    "decoder.layers.mixer.value": joined(2),
-    "decoder.layers.mixer.output": HfTensor(f"{LAYER}.attn.c_proj", transposed=False),
-    "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
-    "decoder.layers.feed_forward.up": HfTensor(f"{LAYER}.mlp.c_fc", transposed=False),
-    "decoder.layers.feed_forward.down": HfTensor(f"{LAYER}.mlp.c_proj", transposed=False),
-    "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
-    "decoder.norm": "transformer.ln_f",
-    "table": "lm_head.weight",
-}
+NAMES = in_both(
+    {
+        "decoder.embed.tokens": "transformer.wte.weight",
+        "decoder.embed.positions": "transformer.wpe.weight",
+        "decoder.layers.mixer.query": joined(0),
+        "decoder.layers.mixer.key": joined(1),
+        "decoder.layers.mixer.value": joined(2),
+        "decoder.layers.mixer.output": HfTensor(f"{LAYER}.attn.c_proj", transposed=False),
+        "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
+        "decoder.layers.feed_forward.up": HfTensor(f"{LAYER}.mlp.c_fc", transposed=False),
+        "decoder.layers.feed_forward.down": HfTensor(f"{LAYER}.mlp.c_proj", transposed=False),
+        "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
+        "decoder.norm": "transformer.ln_f",
+        "table": "lm_head.weight",
+    }
+)
 
 GPT2 = Family(
     name="gpt2",
@@ -76,7 +79,7 @@ GPT2 = Family(
     read=read,
     write=write,
     names=NAMES,
-    heads={"GPT2LMHeadModel": HfHead("lm")},
+    heads={"GPT2LMHeadModel": HfHead("lm")} | bare("GPT2Model"),
     unused=r"\.attn\.(masked_)?bias$|^lm_head\.weight$",
     copies={"transformer.wte.weight": ("lm_head.weight",)},
 )

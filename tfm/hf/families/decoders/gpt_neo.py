@@ -12,6 +12,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.residuals import PreNorm
 from tfm.hf.facts import agreed
+from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.families.period import period_values, window_of
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, OTHER_HEAD, Fields, LayerCount, Size, because
@@ -102,21 +103,23 @@ GPT_NEO = Family(
     },
     read=read,
     write=write,
-    names={
-        "decoder.embed.tokens": "transformer.wte.weight",
-        "decoder.embed.positions": "transformer.wpe.weight",
-        "decoder.layers.mixer.query": f"{LAYER}.attn.attention.q_proj",
-        "decoder.layers.mixer.key": f"{LAYER}.attn.attention.k_proj",
-        "decoder.layers.mixer.value": f"{LAYER}.attn.attention.v_proj",
-        "decoder.layers.mixer.output": f"{LAYER}.attn.attention.out_proj",
-        "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
-        "decoder.layers.feed_forward.up": f"{LAYER}.mlp.c_fc",
-        "decoder.layers.feed_forward.down": f"{LAYER}.mlp.c_proj",
-        "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
-        "decoder.norm": "transformer.ln_f",
-        "table": "lm_head.weight",
-    },
-    heads={"GPTNeoForCausalLM": HfHead("lm")},
+    names=in_both(
+        {
+            "decoder.embed.tokens": "transformer.wte.weight",
+            "decoder.embed.positions": "transformer.wpe.weight",
+            "decoder.layers.mixer.query": f"{LAYER}.attn.attention.q_proj",
+            "decoder.layers.mixer.key": f"{LAYER}.attn.attention.k_proj",
+            "decoder.layers.mixer.value": f"{LAYER}.attn.attention.v_proj",
+            "decoder.layers.mixer.output": f"{LAYER}.attn.attention.out_proj",
+            "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
+            "decoder.layers.feed_forward.up": f"{LAYER}.mlp.c_fc",
+            "decoder.layers.feed_forward.down": f"{LAYER}.mlp.c_proj",
+            "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
+            "decoder.norm": "transformer.ln_f",
+            "table": "lm_head.weight",
+        }
+    ),
+    heads={"GPTNeoForCausalLM": HfHead("lm")} | bare("GPTNeoModel"),
     unused=r"\.attention\.(masked_)?bias$|^lm_head\.weight$",
     copies={"transformer.wte.weight": ("lm_head.weight",)},
 )

@@ -4,6 +4,7 @@ from tfm.catalogue.options.residuals import Parallel
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
+from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.families.rope import read_rotary, rope_parameters, rope_scaling
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, Fields
@@ -57,20 +58,22 @@ GPT_NEOX = Family(
     allowed={"attention_bias": (True,), "is_decoder": (False, True)},
     read=read,
     write=write,
-    names={
-        "decoder.embed.tokens": "gpt_neox.embed_in.weight",
-        "decoder.layers.mixer.query": joined(0),
-        "decoder.layers.mixer.key": joined(1),
-        "decoder.layers.mixer.value": joined(2),
-        "decoder.layers.mixer.output": f"{LAYER}.attention.dense",
-        "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
-        "decoder.layers.feed_forward.up": f"{LAYER}.mlp.dense_h_to_4h",
-        "decoder.layers.feed_forward.down": f"{LAYER}.mlp.dense_4h_to_h",
-        "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
-        "decoder.norm": "gpt_neox.final_layer_norm",
-        "table": HfTensor("embed_out.weight", fallback_name="lm_head.weight"),
-    },
-    heads={"GPTNeoXForCausalLM": HfHead("lm")},
+    names=in_both(
+        {
+            "decoder.embed.tokens": "gpt_neox.embed_in.weight",
+            "decoder.layers.mixer.query": joined(0),
+            "decoder.layers.mixer.key": joined(1),
+            "decoder.layers.mixer.value": joined(2),
+            "decoder.layers.mixer.output": f"{LAYER}.attention.dense",
+            "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
+            "decoder.layers.feed_forward.up": f"{LAYER}.mlp.dense_h_to_4h",
+            "decoder.layers.feed_forward.down": f"{LAYER}.mlp.dense_4h_to_h",
+            "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
+            "decoder.norm": "gpt_neox.final_layer_norm",
+            "table": HfTensor("embed_out.weight", fallback_name="lm_head.weight"),
+        }
+    ),
+    heads={"GPTNeoXForCausalLM": HfHead("lm")} | bare("GPTNeoXModel"),
     unused=r"attention\.(masked_)?bias$|rotary_emb\.inv_freq$",
     copies={
         "gpt_neox.embed_in.weight": ("embed_out.weight", "lm_head.weight"),

@@ -5,6 +5,7 @@ from typing import TypedDict
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
+from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.families.decoders.bloom import ALIBI, canonicalize
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import CODE, TRAINING, UNREAD, Fields, because
@@ -90,20 +91,22 @@ MPT = Family(
     read=read,
     write=write,
     canonicalize=canonicalize,
-    names={
-        "decoder.embed.tokens": "transformer.wte.weight",
-        "decoder.layers.mixer.query": joined(0),
-        "decoder.layers.mixer.key": joined(1),
-        "decoder.layers.mixer.value": joined(2),
-        "decoder.layers.mixer.output": f"{LAYER}.attn.out_proj",
-        "decoder.layers.residual.mixer": f"{LAYER}.norm_1",
-        "decoder.layers.feed_forward.up": f"{LAYER}.ffn.up_proj",
-        "decoder.layers.feed_forward.down": f"{LAYER}.ffn.down_proj",
-        "decoder.layers.residual.feed_forward": f"{LAYER}.norm_2",
-        "decoder.norm": "transformer.norm_f",
-        "table": "lm_head.weight",
-    },
-    heads={"MptForCausalLM": HfHead("lm")},
+    names=in_both(
+        {
+            "decoder.embed.tokens": "transformer.wte.weight",
+            "decoder.layers.mixer.query": joined(0),
+            "decoder.layers.mixer.key": joined(1),
+            "decoder.layers.mixer.value": joined(2),
+            "decoder.layers.mixer.output": f"{LAYER}.attn.out_proj",
+            "decoder.layers.residual.mixer": f"{LAYER}.norm_1",
+            "decoder.layers.feed_forward.up": f"{LAYER}.ffn.up_proj",
+            "decoder.layers.feed_forward.down": f"{LAYER}.ffn.down_proj",
+            "decoder.layers.residual.feed_forward": f"{LAYER}.norm_2",
+            "decoder.norm": "transformer.norm_f",
+            "table": "lm_head.weight",
+        }
+    ),
+    heads={"MptForCausalLM": HfHead("lm")} | bare("MptModel"),
     unused=r"^lm_head\.weight$",
     copies={"transformer.wte.weight": ("lm_head.weight",)},
 )

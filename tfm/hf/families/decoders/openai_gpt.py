@@ -4,14 +4,17 @@ import dataclasses
 
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
+from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.families.decoders.gpt2 import GPT2, NAMES
 from tfm.hf.family import HfField, HfHead, read_nothing, write_nothing
 from tfm.hf.fields import UNREAD, because
 
-RENAMED = {
-    "decoder.embed.tokens": "transformer.tokens_embed.weight",
-    "decoder.embed.positions": "transformer.positions_embed.weight",
-}
+RENAMED = in_both(
+    {
+        "decoder.embed.tokens": "transformer.tokens_embed.weight",
+        "decoder.embed.positions": "transformer.positions_embed.weight",
+    }
+)
 
 OPENAI_GPT = dataclasses.replace(
     GPT2,
@@ -28,7 +31,7 @@ OPENAI_GPT = dataclasses.replace(
     read=read_nothing,
     write=write_nothing,
     names={path: RENAMED.get(path, tensor) for path, tensor in NAMES.items()},
-    heads={"OpenAIGPTLMHeadModel": HfHead("lm")},
+    heads={"OpenAIGPTLMHeadModel": HfHead("lm")} | bare("OpenAIGPTModel"),
     unused=GPT2.unused + r"|position_ids$",
     copies={"transformer.tokens_embed.weight": ("lm_head.weight",)},
 )

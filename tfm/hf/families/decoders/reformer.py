@@ -257,4 +257,5 @@ REFORMER = Family(
         "ReformerForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"^lm_head\.bias$|\.(self_)?mask_value_float(16|32)$",
+    spare=r"^lm_head\.bias$",  # the bias of the output is lm_head.decoder.bias
 )

@@ -86,5 +86,6 @@ BIG_BIRD = Family(
         "BigBirdForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, TANH | {"classes": 1}),
     },
     unused=bert.BERT.unused,
+    spare=r"^bert\.pooler\.",
     copies=bert.copies("bert"),
 )

@@ -71,5 +71,6 @@ FNET = Family(
         "FNetForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|token_type_ids$|dft_mat_|^cls\.|pooler\.",
+    spare=r"^fnet\.pooler\.",
     copies=bert.copies("fnet"),
 )
