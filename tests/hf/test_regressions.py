@@ -307,3 +307,12 @@ def test_weights_of_heads_that_the_architecture_has_not_are_said(tmp_path, archi
     said = [sentence for sentence in read(folder)[2] if all(name in sentence for name in names)]
     assert len(said) == is_said
     assert all(f"which {architecture} does not use" in sentence for sentence in said)
+
+
+def test_what_transformers_saves_with_every_head_is_not_said(tmp_path):
+    """The pooler of FNet, with a masked LM."""
+    fields = BERT | {"model_type": "fnet", "architectures": ["FNetForMaskedLM"]}
+    del fields["num_attention_heads"]
+    pooler = {f"fnet.pooler.dense.{name}": draw(name, (4,)) for name in ("weight", "bias")}
+    folder, _ = save(tmp_path, fields, lambda arrays: arrays.update(pooler))
+    assert not any("also has" in sentence for sentence in read(folder)[2])

@@ -14,7 +14,18 @@ TEXTS = ["a b c", "b", "c c a b a"]
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture"), [("llama", "LlamaModel"), ("qwen3", "Qwen3Model"), ("mistral", "MistralModel")]
+    ("name", "architecture"),
+    [
+        ("llama", "LlamaModel"),
+        ("qwen3", "Qwen3Model"),
+        ("mistral", "MistralModel"),
+        ("gpt2", "GPT2Model"),
+        ("gpt_neo", "GPTNeoModel"),
+        ("gpt_neox", "GPTNeoXModel"),
+        ("bloom", "BloomModel"),
+        ("mpt", "MptModel"),
+        ("openai_gpt", "OpenAIGPTModel"),
+    ],
 )
 @pytest.mark.parametrize("pool", ["mean", "last"])
 def test_vectors_of_a_bare_decoder(tmp_path, name, architecture, pool):
