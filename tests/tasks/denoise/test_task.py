@@ -40,10 +40,10 @@ def test_a_tokenizer_with_too_few_sentinels_is_refused(text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mixture", [[], ["--task.mixture=r:2,s:1,x:4"]])
-def test_a_resumed_run_has_the_losses_of_one_that_was_not_interrupted(text, mixture):
-    run(*DENOISE, *mixture, "--out=once")
-    run(*DENOISE, *mixture, "--stop-at=4", "--out=twice")
+@pytest.mark.parametrize("noise", [[], ["--task.mixture=r:2,s:1,x:4"], ["--task.noise=infilling", "--task.rate=0.3"]])
+def test_a_resumed_run_has_the_losses_of_one_that_was_not_interrupted(text, noise):
+    run(*DENOISE, *noise, "--out=once")
+    run(*DENOISE, *noise, "--stop-at=4", "--out=twice")
     run("--resume", "--out=twice")
     results = [json.loads(Path(name, "result.json").read_text())["eval_loss"] for name in ("once", "twice")]
     assert results[0] == results[1]

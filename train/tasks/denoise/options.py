@@ -31,6 +31,9 @@ UL2: Mapping[str, tuple[tuple[float | None, float | None], ...]] = {
 class Denoise(TaskOptions):
     """Text without some spans, which the decoder writes (T5: Raffel et al. 2020, section 3.1.4).
 
+    noise: spans | infilling: the decoder writes the spans, or all of the text, of which the encoder reads spans of
+        random lengths as a mask each (BART: Lewis et al. 2020)
+    permute: the encoder reads the sentences of a text in another order (BART)
     rate: share of tokens that are left out
     span: mean length of a span
     mixture: weights of UL2's denoisers in place of rate and span, such as r:2,s:1,x:4 (short spans, prefix language
@@ -39,6 +42,8 @@ class Denoise(TaskOptions):
     """
 
     name: Literal["denoise"] = tag("denoise")
+    noise: Literal["spans", "infilling"] = "spans"
+    permute: bool = False
     rate: float = 0.15
     span: float = 3.0
     mixture: str | None = None
@@ -50,6 +55,10 @@ class Denoise(TaskOptions):
             raise ValueError(f"rate={self.rate} must be more than 0 and less than 1; T5 has 0.15")
         if not 1 <= self.span <= 1 << 20:
             raise ValueError(f"span={self.span} must be at least 1 token; T5 has 3")
+        if self.noise == "infilling" and self.mixture is not None:
+            raise ValueError(f"mixture={self.mixture} mixes noise=spans; leave it out, or noise=infilling")
+        if self.permute and self.noise == "spans":
+            raise ValueError("permute=true needs noise=infilling; the decoder writes no sentences with noise=spans")
         _ = self.denoisers
 
     @property

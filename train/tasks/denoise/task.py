@@ -10,10 +10,10 @@ A row of 8 places of the encoder and 6 of the decoder (<0> is a sentinel, | ends
     words       0   1   0   1   1   0           weights of tokens of the text
 
 Pieces of the text are joined documents, without a mark between them. In a row of a prefix language model the decoder
-goes on where the encoder's text ends, without sentinels.
+goes on where the encoder's text ends, without sentinels. With infilling the targets are the whole text.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from tokenizers import Tokenizer
 
 import tfm
 from tfm.ops import split
+from train import UserError
 from train.data import documents
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -33,13 +34,17 @@ from train.metrics import scores
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.denoise import noise
+from train.tasks.denoise.infilling import Infilling, InfillingRows
 from train.tasks.denoise.options import Denoise
-from train.tasks.denoise.rows import DenoisingRows, sizes_of
+from train.tasks.denoise.rows import DenoisingRows, PieceRows, sizes_of
 from train.tasks.record import Saved, Task
 from train.text import sentinels, tokenize
 
 # Validation rows that the report shows.
 _SHOWN = 3
+
+# Tokens that end a sentence, as tokenizers of several kinds write them.
+_STOPS = (".", "Ġ.", "▁.", "##.")
 
 
 def specs(run: Run[Denoise]) -> tfm.Seq2Seq:
@@ -48,7 +53,10 @@ def specs(run: Run[Denoise]) -> tfm.Seq2Seq:
 
 
 def target_length(run: Run[Denoise]) -> int:
-    """Places of the decoder: as many as any denoiser fills. A tokenizer that marks texts itself may put two marks."""
+    """Places of the decoder: as many as any denoiser fills, or a whole text. A tokenizer that marks texts itself may
+    put two marks."""
+    if run.task.noise == "infilling":
+        return run.batch.length
     specials = 2 if run.task.start else 1
     sizes = [noise.row_sizes(denoiser, run.batch.length, 1) for denoiser in run.task.denoisers]
     return max(size.targets for size in sizes) - 1 + specials
@@ -105,21 +113,39 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def load(run: Run[Denoise], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[DenoisingRows]:
+def _rows_of(run: Run[Denoise], tokenizer: Tokenizer) -> Callable[[DocumentTokens, bool], PieceRows]:
+    """Rows of tokens, with jitter or without. Raises UserError for a tokenizer with too few sentinels, without a mask
+    token for infilling, or without a full stop for permuted sentences."""
+    template = tokenize.sequence_template(tokenizer, run.task.start)
+    denoisers, length = run.task.denoisers, run.batch.length
+    if run.task.noise == "infilling":
+        infilling = infilling_of(run.task, tokenizer)
+        return lambda text, jitter: InfillingRows(text, infilling, template, length, jitter)
+    marks = sentinels.ids_of(tokenizer, max(size.spans for size in sizes_of(denoisers, length, template)))
+    places = target_length(run)
+    return lambda text, jitter: DenoisingRows(text, denoisers, template, marks, length, places, jitter)
+
+
+def infilling_of(task: Denoise, tokenizer: Tokenizer) -> Infilling:
+    """BART's noise by the options of the task."""
+    mask = tokenize.special_tokens(tokenizer).mask
+    if mask < 0:
+        raise UserError("--task.noise=infilling needs a [MASK] or <mask> token, and the tokenizer has none")
+    stops = [token for name in _STOPS if (token := tokenizer.token_to_id(name)) is not None] if task.permute else []
+    if task.permute and not stops:
+        raise UserError("--task.permute=true needs a token that is a full stop, and the tokenizer has none")
+    return Infilling(task.rate, task.span, mask, stops)
+
+
+def load(run: Run[Denoise], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[PieceRows]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training text if --eval-data names another text for validation. Raises UserError for a
-    tokenizer with too few sentinels.
+    tokenizer that lacks tokens of the noise.
     """
     train, valid = documents.load(run.data, log.info, valid_only)
     tokenizer = saved.processor if saved else documents.tokenizer_of(run, train, log)
-    template = tokenize.sequence_template(tokenizer, run.task.start)
-    denoisers, length = run.task.denoisers, run.batch.length
-    marks = sentinels.ids_of(tokenizer, max(size.spans for size in sizes_of(denoisers, length, template)))
-
-    def rows(text: DocumentTokens, jitter: bool) -> DenoisingRows:
-        return DenoisingRows(text, denoisers, template, marks, length, target_length(run), jitter)
-
+    rows = _rows_of(run, tokenizer)
     train_rows = [rows(text, True) for text in documents.train_tokens(run, tokenizer, train, log)]
     valid_rows = rows(documents.valid_tokens(tokenizer, valid, log), False)
     facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
@@ -127,7 +153,7 @@ def load(run: Run[Denoise], log: Log, saved: Saved | None = None, valid_only: bo
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 
-def baselines(corpus: Corpus[DenoisingRows]) -> dict[str, float]:
+def baselines(corpus: Corpus[PieceRows]) -> dict[str, float]:
     """Guesses that do not read: `majority`, the accuracy of the most frequent token of the text; `unigram_loss`, nats
     of saying how frequent all targets are, sentinels too; `n`: the number of targets."""
     counts, of_text = np.zeros((2, corpus.processor.get_vocab_size()))
@@ -143,7 +169,7 @@ def baselines(corpus: Corpus[DenoisingRows]) -> dict[str, float]:
 
 
 def report(
-    params: tfm.Seq2Seq, run: Run[Denoise], corpus: Corpus[DenoisingRows], log: Log, outcomes: Mapping, folder: Path
+    params: tfm.Seq2Seq, run: Run[Denoise], corpus: Corpus[PieceRows], log: Log, outcomes: Mapping, folder: Path
 ):
     """Prints some validation rows: what the encoder reads, what the model writes for it, and what stood there."""
     rows = np.arange(len(corpus.valid))[:: max(1, len(corpus.valid) // _SHOWN)][:_SHOWN]
