@@ -20,7 +20,9 @@ from train.settings.predict import PredictOptions
 from train.tasks import resolve
 
 if TYPE_CHECKING:
-    from train.tasks.record import Predictor
+    from tfm.params import PyTree
+    from train.screens.console import Log
+    from train.tasks.record import AttendedRow, Predictor
 
 USAGE = """usage: python -m train.predict --run=DIR [--to=OUT]
                                --text=TEXT [--pair=TEXT | --question=TEXT | --choices=A|B] | --file=IN
@@ -32,7 +34,9 @@ pair, with a tab between). --data.field=NAME, --data.header=false, --data.format
 If OUT ends in .jsonl, its lines are objects, with probabilities. Of --task=image IN is a picture, a folder or a glob; a
 line is a file, its class, probability; a model of pictures and captions chooses from --labels='a cat,a dog', each
 in the text --template='a photo of {}'. Of --task=tag a line is an entity: type, text, first character, the one after
-its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column more."""
+its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column more.
+Of a model of texts, --attention=FILE.html makes a page of where it looks in --text, to be turned to a layer, a head and
+a word; FILE.png a picture of all heads."""
 
 
 # Flags that every task that predicts reads.
@@ -59,13 +63,30 @@ def predict(argv):
     from train.text import control_tokens
 
     log = Log()
+    if options.attention and predictor.attended:
+        from train.attention import pictures
+
+        pictures.check(options.attention, options.text)
     capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)
     params = as_weights(options.weights, folder, folder.load(log=log.info), log)
     predictions = predictor.predict(params, folder, inputs, log, options.batch)
     with control_tokens.reading(folder.config.data.control_tokens), line_writer(options.to) as write:
+        if options.attention and predictor.attended:
+            _draw_attention(options, predictor.attended(options, folder), folder, params, log)
         for prediction in predictions:
             as_object = options.to.endswith(".jsonl")
             write(json_text(prediction.row) if as_object else prediction.line)
+
+
+def _draw_attention(
+    options: PredictOptions, row: "AttendedRow", folder: RunFolder | HfFolder, params: "PyTree", log: "Log"
+):
+    """Draws where the model looks in a row."""
+    from train.attention import maps, pictures
+
+    shown = maps.attention_maps(params, folder, row, log)
+    pictures.save(options.attention, f"{folder.config.task.name}: {options.text}", shown)
+    log.info(f"saved in {options.attention}: {len(shown[0].layers)} layers, {len(shown[0].queries)} tokens")
 
 
 def _predictor(options: PredictOptions, folder: RunFolder | HfFolder, explicit: set[str]) -> "Predictor":
@@ -76,7 +97,8 @@ def _predictor(options: PredictOptions, folder: RunFolder | HfFolder, explicit: 
             f"--run={options.run} was trained for --task={task}, which predicts nothing of texts; "
             "fine-tune it for another task with --init first"
         )
-    foreign = sorted(explicit - COMMON - set(predictor.flags))
+    read = COMMON | set(predictor.flags) | ({"attention"} if predictor.attended else set())
+    foreign = sorted(explicit - read)
     if foreign:
         flag = foreign[0].replace("_", "-")
         raise UserError(f"--{flag} is no flag of --task={task}, for which {options.run} was trained; leave it out")

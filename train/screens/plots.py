@@ -194,11 +194,13 @@ def figure(path: Path, size: tuple[float, float]) -> Iterator["Axes"]:
 
 
 @contextlib.contextmanager
-def panels(path: Path, size: tuple[float, float], columns: int = 1, rows: int = 1) -> Iterator[list["Axes"]]:
-    """The axes of every panel, row by row, saved to `path` afterwards."""
+def panels(
+    path: Path, size: tuple[float, float], columns: int = 1, rows: int = 1, file_format: str | None = None
+) -> Iterator[list["Axes"]]:
+    """The axes of every panel, row by row, saved to `path` afterwards, as its ending or `file_format` says."""
     from matplotlib.figure import Figure  # pyplot would disturb the figures of a notebook
 
     path.parent.mkdir(exist_ok=True)
     page = Figure(figsize=size, layout="constrained")
     yield list(page.subplots(rows, columns, squeeze=False).ravel())
-    page.savefig(path, dpi=120)
+    page.savefig(path, dpi=120, format=file_format)

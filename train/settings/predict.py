@@ -24,7 +24,7 @@ class PredictOptions:
     field: the text column of the file, if it has another name than in the training data
     source: of a translation model with several languages: that of the texts; by default as its folder says
     target: of such a model: the language to translate into
-    attention: a folder for pictures of where the model looks (image)
+    attention: a page FILE.html or a picture FILE.png of where the model looks in the text; a folder of pictures (image)
     labels: labels to choose from, with commas between, or a .txt with a line each (contrast of pictures and captions)
     template: a text with {} in the place of a label; several with | between, or in a .txt: their vectors are averaged
     batch: texts at a time

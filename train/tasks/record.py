@@ -100,6 +100,17 @@ class Prediction(NamedTuple):
     row: Mapping[str, object]
 
 
+class AttendedRow(NamedTuple):
+    """A row of tokens that a model reads.
+
+    tokens: int32 [T]
+    second: where the second text of a pair begins, or T
+    """
+
+    tokens: np.ndarray
+    second: int
+
+
 @dataclass(frozen=True)
 class Predictor(Generic[Params, Inputs]):
     """How train.predict asks a task.
@@ -107,11 +118,13 @@ class Predictor(Generic[Params, Inputs]):
     flags: those that it reads beside the common ones
     inputs: (options, folder) -> what to predict for; raises UserError for bad input
     predict: (params, folder, inputs, log, rows of a batch) -> a prediction for each input, in order
+    attended: (options, folder) -> the row of tokens whose attention is drawn, an `AttendedRow`; None: there is none
     """
 
     flags: tuple[str, ...]
     inputs: Callable[[PredictOptions, Folder], Inputs]
     predict: Callable[[Params, Folder, Inputs, Log, int], Iterator[Prediction]]
+    attended: Callable[[PredictOptions, Folder], AttendedRow] | None = None
 
 
 class Load(Protocol[TaskT, AnyRows]):

@@ -16,11 +16,12 @@ from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
+from train.tasks.attended import joined
 from train.tasks.choice.loss import outputs
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
 from train.tasks.choice.source import MultipleChoice
 from train.tasks.classification import softmax
-from train.tasks.record import Folder, Prediction, Predictor
+from train.tasks.record import AttendedRow, Folder, Prediction, Predictor
 
 
 def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, Any]]:
@@ -73,4 +74,9 @@ def _scores(params, model: tfm.Config, batch):
     return {"scores": outputs(params, model, batch, None).logits}
 
 
-PREDICTOR = Predictor(("choices", "field"), inputs, predict)
+def attended(options: PredictOptions, folder: Folder) -> AttendedRow:
+    """The text with the first of its continuations."""
+    return joined(folder, options.text, options.choices.split("|")[0].strip())
+
+
+PREDICTOR = Predictor(("choices", "field"), inputs, predict, attended)

@@ -15,10 +15,11 @@ from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
+from train.tasks.attended import joined
 from train.tasks.classification import prediction
 from train.tasks.classify.loss import outputs
 from train.tasks.classify.rows import Examples
-from train.tasks.record import Folder, Prediction, Predictor
+from train.tasks.record import AttendedRow, Folder, Prediction, Predictor
 
 
 def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, str]]:
@@ -70,4 +71,9 @@ def _scores(params, model: tfm.Config, batch):
     return {"scores": outputs(params, model, batch, None).logits}
 
 
-PREDICTOR = Predictor(("pair", "field"), inputs, predict)
+def attended(options: PredictOptions, folder: Folder) -> AttendedRow:
+    """The text, or the pair."""
+    return joined(folder, *filter(None, [options.text, options.pair]))
+
+
+PREDICTOR = Predictor(("pair", "field"), inputs, predict, attended)

@@ -18,6 +18,7 @@ from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.gate import user_errors
 from train.settings.predict import PredictOptions
+from train.tasks.attended import text_alone
 from train.tasks.classification import texts_of
 from train.tasks.contrast.source import read_pairs
 from train.tasks.record import Folder, Prediction, Predictor
@@ -79,4 +80,4 @@ def _cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (x * y).sum(1) / np.maximum(np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1), 1e-12)
 
 
-PREDICTOR = Predictor(("pair", "field"), inputs, predict)
+PREDICTOR = Predictor(("pair", "field"), inputs, predict, text_alone)

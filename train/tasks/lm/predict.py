@@ -19,7 +19,8 @@ from train.metrics import scores
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.record import Folder, Prediction, Predictor
+from train.tasks.attended import unmarked
+from train.tasks.record import AttendedRow, Folder, Prediction, Predictor
 from train.text import control_tokens
 
 # The fields of a batch to score.
@@ -136,4 +137,10 @@ def _prediction(text: str, logprob: float, tokens: int) -> Prediction:
     return Prediction(f"{perplexity:.4f}\t{bits:.4f}", row)
 
 
-PREDICTOR = Predictor(("field",), inputs, predict)
+def attended(options: PredictOptions, folder: Folder) -> AttendedRow:
+    """The text behind what stands before every document."""
+    (encoding,) = control_tokens.encode(folder.processor, [options.text])
+    return unmarked([*folder.text_prefix, *encoding.ids])
+
+
+PREDICTOR = Predictor(("field",), inputs, predict, attended)

@@ -18,7 +18,8 @@ from train.data.sources import files
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.record import TOKENIZER_MARKS, Folder, Prediction, Predictor
+from train.tasks.attended import unmarked
+from train.tasks.record import TOKENIZER_MARKS, AttendedRow, Folder, Prediction, Predictor
 from train.text import tokenize
 from train.text.special import words_have_spaces
 
@@ -64,7 +65,7 @@ def predict(params: tfm.MaskedLM, folder: Folder, blanks: Blanks, log: Log, batc
         raise UserError(
             f"--run={folder.path} holds a model without the head that fills blanks; train one with --task=mlm"
         )
-    joins = not folder.facts.get(TOKENIZER_MARKS) and words_have_spaces(tokenizer, _mask(tokenizer))
+    joins = _joins(folder)
     rows = [
         row for index, text in enumerate(texts) for row in blank_rows(tokenizer, text, index, run.batch.length, joins)
     ]
@@ -99,6 +100,12 @@ def blank_rows(tokenizer: Tokenizer, text: str, index: int, length: int, joins: 
         first = int(np.clip(place - (length - 2) // 2, 0, max(0, len(tokens) - (length - 2))))
         row, _ = pairs.join([tokens[first : first + length - 2]], length, specials)
         yield BlankRow(row, place - first + 1, index)
+
+
+def _joins(folder: Folder) -> bool:
+    """Whether a blank stands for the space before it too."""
+    tokenizer = folder.processor
+    return not folder.facts.get(TOKENIZER_MARKS) and words_have_spaces(tokenizer, _mask(tokenizer))
 
 
 def _mask(tokenizer: Tokenizer) -> str:
@@ -143,4 +150,11 @@ def _line(guesses: Sequence[dict[str, Any]]) -> str:
     return "  ".join(f"{guess['token']} {guess['probability']:.4f}" for guess in guesses)
 
 
-PREDICTOR = Predictor(("field", "top_k"), inputs, predict)
+def attended(options: PredictOptions, folder: Folder) -> AttendedRow:
+    """The row of the first blank."""
+    tokenizer = folder.processor
+    rows = blank_rows(tokenizer, options.text, 0, folder.config.batch.length, _joins(folder))
+    return unmarked(next(rows).tokens)
+
+
+PREDICTOR = Predictor(("field", "top_k"), inputs, predict, attended)

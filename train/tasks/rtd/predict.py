@@ -16,6 +16,7 @@ from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
+from train.tasks.attended import text_alone
 from train.tasks.record import Folder, Prediction, Predictor
 from train.text import tokenize
 from train.text.words import Word, basic_words
@@ -88,4 +89,4 @@ def _logits(params: tfm.Tagger, model: tfm.Config, batch):
     return {"logits": tfm.replaced_logits(params, model, batch["tokens"], mask, positions)}
 
 
-PREDICTOR = Predictor(("field", "top_k"), inputs, predict)
+PREDICTOR = Predictor(("field", "top_k"), inputs, predict, text_alone)

@@ -18,7 +18,8 @@ from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.record import Folder, Prediction, Predictor
+from train.tasks.attended import joined
+from train.tasks.record import AttendedRow, Folder, Prediction, Predictor
 from train.tasks.span.loss import outputs
 from train.tasks.span.options import Span
 from train.tasks.span.rows import Passages
@@ -206,4 +207,9 @@ def _logits(params, model: tfm.Config, batch):
     return {"start_logits": starts, "end_logits": ends}
 
 
-PREDICTOR = Predictor(("question",), inputs, predict)
+def attended(options: PredictOptions, folder: Folder) -> AttendedRow:
+    """The question, and the text that has the answer."""
+    return joined(folder, options.question, options.text)
+
+
+PREDICTOR = Predictor(("question",), inputs, predict, attended)

@@ -15,6 +15,7 @@ from train.devices.compiling import jit_reading
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
+from train.tasks.attended import text_alone
 from train.tasks.classification import softmax
 from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.tag import metric, source
@@ -151,4 +152,4 @@ def _logits(params, model: tfm.Config, batch):
     return {"logits": outputs(params, model, batch, None).logits}
 
 
-PREDICTOR = Predictor(("field",), inputs, predict)
+PREDICTOR = Predictor(("field",), inputs, predict, text_alone)

@@ -8,7 +8,8 @@ from train import UserError
 from train.data.sources import files
 from train.screens.console import Log
 from train.settings.predict import PredictOptions
-from train.tasks.record import Folder, Prediction, Predictor
+from train.tasks.attended import unmarked
+from train.tasks.record import AttendedRow, Folder, Prediction, Predictor
 from train.tasks.translate import marks, translation
 from train.tasks.translate.source import columns_of
 from train.text import control_tokens
@@ -41,4 +42,10 @@ def predict(params: tfm.Seq2Seq, folder: Folder, texts: Sequence[str], log: Log,
         yield Prediction(translated, {"text": text, "translation": translated})
 
 
-PREDICTOR = Predictor(("field", "source", "target"), inputs, predict)
+def attended(options: PredictOptions, folder: Folder) -> AttendedRow:
+    """The sentence to translate."""
+    (encoding,) = control_tokens.encode(folder.processor, [options.text])
+    return unmarked(marks.template(folder.processor, folder.config.task).wrap(encoding.ids))
+
+
+PREDICTOR = Predictor(("field", "source", "target"), inputs, predict, attended)
