@@ -24,7 +24,8 @@ TASKS = {
     "choice": "--data=builtin --batch.length=36",
     "translate": "--data=builtin --batch.tokens=256 --tokenizer.vocab=4000",
     "denoise": "--data=builtin --batch.length=32 --tokenizer.vocab=4000",
-    "rtd": "--data=builtin --batch.length=32 --tokenizer.vocab=4000",
+    "rtd": "--preset=electra-small --model.input.width=none --model.dropout=0 --data=builtin --batch.length=32 "
+    "--tokenizer.vocab=4000",
     "contrast": "--data=builtin --tokenizer.vocab=4000",
     "image": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "pixels": "--data=builtin --model.length=64",

@@ -19,7 +19,8 @@ from train.generate import main as generate
 from train.tasks.diffuse.rows import masks
 from train.tasks.diffuse.task import DIFFUSE, loss
 
-SMALL = ["--task=diffuse", *FLAGS]
+BASE = "--task=diffuse --preset=diffusion-base --optim.ema=none --optim.warmup=0.15 --optim.rate=2.5e-3".split()
+SMALL = [*BASE, *FLAGS, "--model.dropout=0"]
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=20, length=12, pad_vocab_to=4)
 
 
@@ -229,6 +230,20 @@ def test_bad_input(flags, says, tmp_path_factory, monkeypatch):
     assert (code, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_short_run_learns(tmp_path, monkeypatch):
+    """Words in pairs, through windows of the default run: half of them cost nothing."""
+    monkeypatch.chdir(tmp_path)
+    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
+    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 6)) for _ in range(1500)]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    flags = [flag for flag in FLAGS if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
+    flags += ["--tokenizer.kind=word", "--batch.size=16", "--batch.length=16", "--steps=400", "--eval.every=400"]
+    run("--task=diffuse", *flags, "--out=run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["eval_loss"] < 0.8 * result["eval_unigram_loss"]
 
 
 @pytest.mark.slow

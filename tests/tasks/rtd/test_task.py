@@ -23,7 +23,8 @@ from train.tasks import resolve
 from train.tasks.rtd.options import Rtd
 from train.tasks.rtd.task import RTD, compute, loss, totals
 
-SMALL = ["--task=rtd", *FLAGS, "--task.generator-width=16"]
+BASE = "--task=rtd --preset=electra-small --model.input.width=none --model.dropout=0 --optim.warmup=0.15".split()
+SMALL = [*BASE, *FLAGS, "--optim.rate=2e-3", "--task.generator-width=16", "--task.generator-layers=1"]
 MODEL = tfm.Config(layers=2, heads=2, width=16, vocab=50, length=16, pad_vocab_to=8, classes=1)
 SHAPES = {
     "narrow": tfm.GeneratorShape(layers=1, width=8, heads=1),
@@ -312,6 +313,20 @@ def test_others_take_the_discriminator(text, flags):
     code, exported, err = call(predict, "--run=folder", "--text=the cat sat under the zebra")
     assert code == 0, err
     assert exported.split()[::2] == out.split()[::2]
+
+
+@pytest.mark.slow
+def test_a_short_run_learns(tmp_path, monkeypatch):
+    """Words in pairs, through windows of the default run: a replaced one is seen by its partner."""
+    monkeypatch.chdir(tmp_path)
+    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
+    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 6)) for _ in range(1500)]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    flags = [flag for flag in FLAGS if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
+    flags += ["--tokenizer.kind=word", "--batch.size=16", "--batch.length=16", "--steps=600", "--eval.every=600"]
+    run("--task=rtd", *flags, "--out=run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["eval_auc"] > 0.8
 
 
 @pytest.mark.slow

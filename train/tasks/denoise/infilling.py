@@ -17,7 +17,7 @@ import numpy as np
 
 from train.data.tokens import DocumentTokens
 from train.tasks.denoise.noise import Corrupted
-from train.tasks.denoise.rows import PieceRows, NoisedTexts
+from train.tasks.denoise.rows import NoisedTexts, PieceRows
 from train.text.tokenize import SequenceTemplate
 
 # Spans that are drawn beyond those that the mean length asks for: so many of length 0 in a row do not occur.

@@ -1,6 +1,7 @@
 """Presets of replaced-token detection: ELECTRA, and DeBERTa-v3."""
 
-from train.settings.recipes.bert import QUICK, bert
+from train.settings.recipes.bert import bert
+from train.settings.recipes.characters import CHARACTERS, windowed
 from train.settings.recipes.fields import Preset, steps
 
 # The recipe of ELECTRA (Clark et al. 2020, table 6).
@@ -13,6 +14,9 @@ _ELECTRA = {
     "eval.every": 5000,
     "checkpoint.every": 5000,
 }
+
+# A generator that sees neighbours alone: what it writes can be told in short runs.
+_WEAK = {"task.generator_width": 16, "task.generator_layers": 1, "task.rate": 0.2}
 
 # Disentangled attention over 256 buckets a side, and no types of tokens (He et al. 2023, section 4).
 _DEBERTA_V3 = {
@@ -33,7 +37,7 @@ _DEBERTA_V3 = {
 }
 
 PRESETS: dict[str, Preset] = {
-    "electra-tiny": bert(2, 128, 2, rate=2e-3) | QUICK | {"task.generator_width": 64} | steps(1500, every=500),
+    "electra-tiny": windowed(4) | CHARACTERS | _WEAK | steps(1000, every=500),
     "electra-small": bert(12, 256, 4, rate=5e-4) | _ELECTRA | {"model.input.width": 128},
     "electra-base": bert(12, 768, 12, rate=2e-4)
     | _ELECTRA
