@@ -1,5 +1,6 @@
 """Eight fake CPU devices, strict flags, a cache of this run's own, and one of compiled programs for all runs."""
 
+import functools
 import gc
 import importlib.util
 import mmap
@@ -11,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax._src.interpreters import mlir
 
 # XLA then compiles for a CPU in 0.4 of the time, and what it makes is hardly slower.
 COMPILE_FAST = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
@@ -32,6 +34,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Tests, and the processes that they start, compile much and compute little.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 jax.config.update("jax_disable_most_optimizations", True)
+
+# A context of MLIR takes 5 ms to make, and these tests lower 7,000 programs: all have one.
+if hasattr(mlir, "make_ir_context"):
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
     cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")

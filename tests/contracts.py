@@ -49,8 +49,8 @@ ROWS_OF_FAMILIES = {
     "stages": "swin",
 }
 
-# Rows of most kinds of decode state, whose caches the plain test command fills; slow tests fill those of all rows.
-CACHED = ["learned", "performer", "gru", "gpt3"]
+# Keys and values, and a state: the plain test command fills the caches of these rows; slow tests, those of all.
+CACHED = ["learned", "gru"]
 
 # The rows whose costly contracts are slow tests: one for each family of mixers, for each input, and for stages. Those
 # of all others are exhaustive tests (`-m exhaustive`), an hour on two cores.

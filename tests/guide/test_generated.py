@@ -22,12 +22,14 @@ def generator(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_house_is_that_of_the_code(generator):
     with Image.open(DOCS / "pictures" / "house.png") as image:
         drawn = image.text["Description"]
     assert drawn == generator("house").fingerprint(), "run `python docs/house.py`, and look at docs/pictures/house.png"
 
 
+@pytest.mark.slow
 def test_every_pattern_has_a_picture(generator):
     pictures = generator("mask_pictures")
     assert {*pictures.PICTURED} == {*PATTERNS}

@@ -94,6 +94,7 @@ def test_there_and_back(name, architecture, modules, head, tmp_path):
 CONFIG = tfm.Config(layers=2, heads=2, width=16, vocab=40, length=12, classes=3, dropout=0.0)
 
 
+@pytest.mark.slow
 def test_what_is_written_is_read(tmp_path):
     """Without torch: updates of all kinds of kernels and the head, over zeros."""
     specs = tfm.classifier_specs(CONFIG)

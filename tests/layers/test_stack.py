@@ -95,7 +95,8 @@ def test_layers_that_cannot_be_shared(values):
         tfm.override(CONFIG, {"share_layers": True, **values})
 
 
-@pytest.mark.parametrize("period", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("period", [1, 2])
 def test_shared_layers_are_a_stack_of_equal_ones(period):
     values = {"layers": 4, "period": period} | ({"period.0.residual": "parallel"} if period == 2 else {})
     config = tfm.override(PLAIN, values, {"share_layers": True})
@@ -149,7 +150,7 @@ def by_loop(model, config, x, context, key=None):
     ("config", "scan"),
     [
         (tfm.override(CONFIG, {"position": "alibi"}), True),
-        (MIXED, True),
+        pytest.param(MIXED, True, marks=pytest.mark.slow),
         pytest.param(MIXED, False, marks=pytest.mark.slow),
         pytest.param(TWO_KINDS, True, marks=pytest.mark.slow),
     ],
@@ -217,6 +218,7 @@ def test_every_layer_has_a_key_of_its_own(config):
     assert not np.allclose(y, states(model, config, x, context_of(x)), atol=0.1)
 
 
+@pytest.mark.slow
 def test_keys_belong_to_layers_and_not_to_repetitions():
     """Four equal layers, as a period of one and of two: the same weights and keys give the same states."""
     single = dataclasses.replace(PLAIN, layers=4, dropout=0.5)

@@ -85,22 +85,17 @@ class Model:
     output: Any
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "changes", "sentence"),
     [
-        pytest.param(
+        (
             {"mixer": "gmlp"},
             {"mixer": "gmlp"},
             "--init=there: a parameter of shape .* depends on how many patches there are",
-            marks=pytest.mark.slow,
         ),
         ({}, {"input.channels": 1}, "--init=there is of another architecture: encoder.embed.projection.kernel is"),
-        pytest.param(
-            {"input.patch": 16},
-            {"input.patch": 8},
-            "--init=there: size=24 must be a multiple of patch=16; try size=32",
-            marks=pytest.mark.slow,
-        ),
+        ({"input.patch": 16}, {"input.patch": 8}, "--init=there: size=24 must be a multiple of patch=16; try size=32"),
     ],
 )
 def test_models_that_do_not_fit(monkeypatch, source, changes, sentence):

@@ -60,6 +60,7 @@ def test_results_are_checked_and_their_layer_is_named():
         finite.checked(scaled, params, CONFIG, jnp.array([1.0, 0.0, 2.0]))
 
 
+@pytest.mark.slow
 def test_a_certificate_fails_unless_all_is_finite_and_small():
     params = random_params(tfm.causal_lm_specs(CONFIG))
     differences = parity.layer_differences(CONFIG, params, CONFIG, params)

@@ -88,15 +88,16 @@ TASKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
         ("classify", {}),
-        pytest.param("classify", {"head": tfm.Head(pool="mean", features="mix")}, marks=pytest.mark.slow),
-        pytest.param("classify", {"head": tfm.Head(pool="last", causal=True)}, marks=pytest.mark.slow),
-        pytest.param("tag", {}, marks=pytest.mark.slow),
-        pytest.param("span", {}, marks=pytest.mark.slow),
-        pytest.param("choice", {}, marks=pytest.mark.slow),
+        ("classify", {"head": tfm.Head(pool="mean", features="mix")}),
+        ("classify", {"head": tfm.Head(pool="last", causal=True)}),
+        ("tag", {}),
+        ("span", {}),
+        ("choice", {}),
     ],
 )
 def test_shared_rows_are_rows_for_each(name, fields, fill, tokenizer):

@@ -75,6 +75,7 @@ def test_the_curve_of_float16_is_that_of_float32(parts):
     assert int(states[-1].scale.updates) == 10
 
 
+@pytest.mark.slow
 def test_an_overflow_changes_nothing_but_the_scale():
     sums, states = train("float16", 30, value=np.float32(2.0**40))
     last, overflows = states[-1], [row["overflows"] for row in sums]

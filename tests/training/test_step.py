@@ -92,6 +92,7 @@ def assert_sharded_like_parameters(params, opt, mesh):
         assert leaf.sharding.spec == spec
 
 
+@pytest.mark.slow
 def test_state_and_gradients_are_sharded_like_parameters_over_fsdp():
     """By shape alone: on an Explicit mesh a sharding is part of the type."""
     mesh = tfm.make_mesh(1, fsdp=8)
@@ -251,6 +252,7 @@ def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
     assert losses[0] != losses[1] == losses[2]
 
 
+@pytest.mark.slow
 def test_one_program_serves_runs_that_differ_in_numbers_alone():
     """Seed, rate, warm-up and count of steps are arguments: the text of the program has none of them."""
     mesh, programs = one_device(), set()
@@ -263,6 +265,7 @@ def test_one_program_serves_runs_that_differ_in_numbers_alone():
     assert len(programs) == 1
 
 
+@pytest.mark.slow
 def test_evaluation_is_without_dropout_and_counts_one_part(single):
     mesh = one_device()
     state = single[1]

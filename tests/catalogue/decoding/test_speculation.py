@@ -44,14 +44,8 @@ DRAFTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ngram",
-        pytest.param("another model", marks=pytest.mark.slow),
-        pytest.param("the model itself", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRAFTS)
 def test_greedy_texts_are_the_same(name):
     text = tfm.Speculation(model(), CONFIG, PROMPTS, 24, DRAFTS[name](), stop=[9])
     while not text.done:

@@ -166,6 +166,7 @@ def test_examples_are_texts_between_special_tokens():
 # Runs
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_says_what_it_predicts(trained, home):
     err, result = trained
     assert result["eval_accuracy"] > 0.9, "a word tells the class"
@@ -200,6 +201,7 @@ def test_resumed_equals_whole(trained, tmp_path):
     assert result | {"seconds": 0} == trained[1] | {"seconds": 0}
 
 
+@pytest.mark.slow
 def test_evaluate(trained):
     code, out, _ = call(evaluate.main, "--run=whole")
     assert code == 0
@@ -346,6 +348,7 @@ def test_init_from_a_classifier_with_other_classes(trained, tmp_path):
 # Predictions
 
 
+@pytest.mark.slow
 def test_predict_a_text(trained):
     code, out, _ = call(predict.main, "--run=whole", "--text=a great book of 7")
     label, probability = out.rstrip("\n").split("\t")
@@ -353,6 +356,7 @@ def test_predict_a_text(trained):
     assert 0.5 < float(probability) <= 1
 
 
+@pytest.mark.slow
 def test_predict_files(trained, home, tmp_path):
     """Every line has its answer, in order, whatever the format; what is printed is what is written."""
     texts = [text for text, _ in reviews(60, 1)]
@@ -417,7 +421,11 @@ def test_guess(kind, logits, label, probability):
         ),
         ("--task.kind=other", "--task.kind=other is unknown; known are single, multi, regression"),
         ("--task.rate=0.2", "--task.rate belongs to task=mlm or denoise or rtd, not to classify; leave it out"),
-        ("--init=whole --tokenizer.kind=bpe", "--init=whole brings its own tokenizer; leave --tokenizer.kind out"),
+        pytest.param(
+            "--init=whole --tokenizer.kind=bpe",
+            "--init=whole brings its own tokenizer; leave --tokenizer.kind out",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "--init=whole --model.width=64 --data=train.tsv --data.field=sentence",
             "--init=whole is of another architecture",
@@ -433,7 +441,9 @@ def test_guess(kind, logits, label, probability):
         ("--data=few.tsv --data.field=sentence", "fills 4 rows"),
     ],
 )
-def test_bad_input(trained, home, flags, sentence):
+def test_bad_input(request, home, flags, sentence):
+    if "--init=whole" in flags:
+        request.getfixturevalue("trained")
     table(home / "one.tsv", [(text, "good") for text, _ in reviews(50, 0)])
     table(home / "few.tsv", reviews(5, 0))
     table(home / "three.tsv", [("a good film", "third")])
@@ -468,6 +478,7 @@ def test_a_folder_of_transformers_takes_texts_or_pairs(facts, options, texts, tm
         assert inputs(PredictOptions(run="r", **options), folder) == texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

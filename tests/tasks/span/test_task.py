@@ -194,8 +194,11 @@ def test_loss(fill, strict):
     """Against numpy: a softmax over the tokens of the window and [CLS] alone."""
     params = jax.tree.map(lambda x: 0.3 * x, fill(tfm.tagger_specs(MODEL)))
     fields = fields_of([0, 1, -1])
-    sums = SPAN.loss(params, MODEL, fields, None)
-    logits = np.float64(tfm.classify_tokens(params, MODEL, fields["tokens"], fields["segments"] > 0, fields["types"]))
+    sums = jax.jit(SPAN.loss, static_argnums=1)(params, MODEL, fields, None)
+    logits = jax.jit(tfm.classify_tokens, static_argnums=1)(
+        params, MODEL, fields["tokens"], fields["segments"] > 0, fields["types"]
+    )
+    logits = np.float64(logits)
     total, right = 0.0, 0
     for row in range(2):
         places = np.flatnonzero(fields["candidates"][row])

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -185,8 +186,9 @@ def test_loss(fill, strict):
     params = fill(tfm.tagger_specs(model))
     rows = rows_of([6, 3], 8)
     batch = text_batch(rows, [0, 1, -1]) | {"labels": np.int32(np.arange(24).reshape(3, 8) % 3)}
-    sums = TAG.loss(params, model, batch, None)
-    logits = np.asarray(tfm.classify_tokens(params, model, batch["tokens"], batch["segments"] > 0), np.float64)
+    loss, classify_tokens = (jax.jit(function, static_argnums=1) for function in (TAG.loss, tfm.classify_tokens))
+    sums = loss(params, model, batch, None)
+    logits = np.asarray(classify_tokens(params, model, batch["tokens"], batch["segments"] > 0), np.float64)
     losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, batch["labels"][..., None], -1)[..., 0]
     counts = batch["weights"] > 0
     assert (sums["weight"], counts.sum()) == (9, 9)
@@ -194,7 +196,7 @@ def test_loss(fill, strict):
     right = (logits.argmax(-1) == batch["labels"])[counts].mean()
     assert TAG.metrics({name: np.asarray(value) for name, value in sums.items()})["accuracy"] == pytest.approx(right)
     changed = batch | {"labels": np.where(counts, batch["labels"], 2)}
-    assert TAG.loss(params, model, changed, None)["loss"] == sums["loss"]
+    assert loss(params, model, changed, None)["loss"] == sums["loss"]
     assert sums["guesses"].dtype == jnp.int32
 
 
