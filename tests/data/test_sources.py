@@ -228,7 +228,8 @@ def test_without_a_header_the_first_column_is_text_and_the_last_the_label(tmp_pa
         ("a.csv", "", {}, r"a\.csv holds no text"),
         ("a.txt", "text", {}, r"a\.txt has text alone, no columns; give a \.tsv, \.csv or \.jsonl"),
         ("a.jsonl", '{"text": "a"}', {}, r"a\.jsonl, line 1 has no column 'label' \(it has text\)"),
-        ("a.jsonl", '{"text": 5, "label": 1}', {}, r"a\.jsonl, line 1 has no text column 'text'"),
+        ("a.jsonl", '{"text": 5, "label": 1}', {}, r"a\.jsonl, line 1 has 5 in its column 'text', which is no text; "
+         r"write it in quotes, or name another column with --data\.field=NAME"),
         ("a.jsonl", "[1]", {}, r"a\.jsonl, line 1 is a list, not an object"),
     ],
 )  # fmt: skip

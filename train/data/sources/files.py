@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import reprlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -91,6 +92,11 @@ class Columns(NamedTuple):
                     flags = f"--data.{flag}=NAME"
                     if self.parallel:
                         flags = "--task.source and --task.target, or --data.field=ONE,OTHER"
+                    if name in row:
+                        raise UserError(
+                            f"{where} has {reprlib.repr(value)} in its column {name!r}, which is no text; "
+                            f"write it in quotes, or name another column with {flags}{remedy}"
+                        )
                     raise UserError(
                         f"{where} has no {kind} {name!r} (it has {', '.join(row)}); name it with {flags}{remedy}"
                     )
