@@ -24,6 +24,7 @@ HASHED = ("reformer", "ReformerModelWithLMHead")
 T5 = ("t5", "T5ForConditionalGeneration")
 LONG_T5 = ("longt5", "LongT5ForConditionalGeneration")
 LLAMA = ("llama", "LlamaForCausalLM")
+VIT = ("vit", "ViTForImageClassification")
 GPT2 = ("gpt2", "GPT2LMHeadModel")
 QWEN = ("qwen2", "Qwen2ForCausalLM")
 ABSENT = object()
@@ -71,6 +72,8 @@ def saved(tmp_path_factory):
         (T5, "d_kv", 9, r"\(d_kv=9, where 10 fits\)"),
         (GPT2, "tie_word_embeddings", False, r"head of GPT2LMHeadModel \(tie_word_embeddings=False, where True fits\)"),
         (QWEN, "num_attention_heads", ABSENT, r"head_size=0 .*\(head_size is of .*num_attention_heads\)"),
+        (VIT, "image_size", ABSENT, r"position_embeddings of shape .*\(of .*image_size=absent"),
+        (VIT, "patch_size", 4, r"size=6 must be a multiple of patch=4; .*\(.*patch is of patch_size\)"),
         (QWEN, "num_hidden_layers", 3, "2 layer_types and num_hidden_layers=3, which must be equal"),
     ],
 )

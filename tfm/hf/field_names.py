@@ -18,20 +18,21 @@ def renamed(message: str, names: Mapping[str, str], read: Read, fields: Fields) 
     prefix = message.partition("=")[0].rpartition(".")[0]
     names = {**names, **{name.removeprefix(f"{prefix}."): hf_name for name, hf_name in names.items() if prefix}}
     computed = [name for name in re.findall(r"\b[\w.]+(?==)", message) if name not in names]
-    sources = _sources(dict.fromkeys(computed), read, fields, {*names.values()})
+    sources = _sources(dict.fromkeys(computed), prefix, read, fields, {*names.values()})
     message = re.sub(r"\b[\w.]+(?==)", lambda match: names.get(match[0], match[0]), message)
     return f"{message} ({'; '.join(sources)})" if sources else message
 
 
-def _sources(computed: Iterable[str], read: Read, fields: Fields, in_tables: Collection[str]) -> list[str]:
+def _sources(computed: Iterable[str], prefix: str, read: Read, fields: Fields, in_tables: Collection[str]) -> list[str]:
     """`head_size is of hidden_size, num_attention_heads` for each field of `Config` that `read` computes."""
     values, used = read(fields)
-    sentences = []
+    sentences: dict[str, str] = {}
     for name in computed:
-        if name in values:
-            deciding = [field for field in sorted({*used, *in_tables}) if _decides(field, name, read, fields)]
-            sentences += [f"{name} is of {', '.join(deciding)}"] if deciding else []
-    return sentences
+        dotted = name if name in values else f"{prefix}.{name}"
+        if dotted in values and dotted not in sentences:
+            deciding = [field for field in sorted({*used, *in_tables}) if _decides(field, dotted, read, fields)]
+            sentences |= {dotted: f"{name} is of {', '.join(deciding)}"} if deciding else {}
+    return [*sentences.values()]
 
 
 def _decides(field: str, name: str, read: Read, fields: Fields) -> bool:

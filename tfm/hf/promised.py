@@ -139,8 +139,8 @@ def abbreviate(names: Iterable[str]) -> str:
 
 
 def suspects(name: str, promise: Promise, tensors: Weights) -> str:
-    """The fields that alone explain why a tensor is missing, unused or of another shape, with a value that fits; "" for
-    none.
+    """The fields that alone explain why a tensor is missing, unused or of another shape, with a value that fits; where
+    no value does, those that decide its shape; "" for none.
 
     A number is tried with the sizes of the tensor, with the layers up to that in its name, and in proportion to the
     sizes, inversely or as the side of a picture; one that is absent, with small numbers too.
@@ -150,6 +150,7 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
     sizes = [*indices, *(index + 1 for index in indices), *(shape or ())]
     family, flat = promise.family, flat_fields(promise.fields, promise.family.nested)
     fits: list[str] = []
+    deciding: dict[str, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         promised = (_shapes(promise, tensors) or {}).get(name, ())
@@ -163,6 +164,8 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
             values = [not stated] if isinstance(stated, bool) else values
             for value in dict.fromkeys(values):
                 shapes = _shapes(promise._replace(fields=flat | {field: value}), tensors)
+                if shapes is not None and promised and shapes.get(name, promised) != promised:
+                    deciding[field] = f"{field}={flat.get(field, 'absent')}"
                 if shapes is not None and shapes.get(name) == shape:
                     fits.append(f"{field}={flat.get(field, 'absent')}, where {value} fits")
                     break
@@ -172,6 +175,8 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
             if promised != shape and shapes is not None and shapes.get(name) == shape:
                 fits.append(f"{class_count(flat)} classes by id2label, where {size} fit")
                 break
+    if not fits and deciding:
+        return f" (of {', '.join(deciding.values())})"
     return f" ({' or '.join(fits)})" if fits else ""
 
 

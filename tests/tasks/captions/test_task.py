@@ -364,6 +364,22 @@ def test_transformers_reads_an_exported_folder(tmp_path):
     assert read.tokenizer.to_str() == tokenizer.to_str()
 
 
+def test_the_end_of_a_text_is_that_of_config_json(tmp_path):
+    """A token of config.json that ends no text here is refused; 2 stands for the largest token of a text."""
+    run_settings = settings("--model.vocab=60", "--model.pad-vocab-to=4")
+    tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
+    processor = CaptionProcessor(ImageProcessor((16, 16), None, (0.4, 0.5, 0.6), (0.3, 0.2, 0.1)), tokenizer)
+    CAPTION_PROCESSOR.save_hf(processor, CAPTIONS, run_settings, tmp_path)
+    last = TextFrame.of(tokenizer).suffix[-1]
+    model = tfm.override(run_settings.model, {"vocab": tokenizer.get_vocab_size()})
+    for end in (2, last, None):
+        (tmp_path / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": end}}))
+        assert CAPTION_PROCESSOR.read_hf(tmp_path, model).images == processor.images
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": last + 3}}))
+    with pytest.raises(UserError, match=rf"text_config.eos_token_id={last + 3}, and the token .* is {last} \("):
+        CAPTION_PROCESSOR.read_hf(tmp_path, model)
+
+
 def test_a_model_of_texts_embeds_no_pictures(home):
     from train.lab.embedding import options
 

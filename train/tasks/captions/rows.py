@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from tfm.options.json_text import read_object
+from train import UserError
 from train.data.processors import TOKENIZER, ProcessorKind
 from train.data.tokens import TokenizedTexts, contents_of
 from train.images.palette import IMAGE_PROCESSOR
@@ -16,6 +18,9 @@ from train.images.rows import ImageRows
 from train.settings.schema import Run
 from train.text import tokenize
 from train.text.hf_tokenizer import MarksTexts
+
+# With this eos_token_id, as transformers 4 wrote it, the largest token of a text ends it.
+LARGEST = 2
 
 
 class CaptionProcessor(NamedTuple):
@@ -124,7 +129,23 @@ def _read(images: Path, *tokenizer: Path) -> CaptionProcessor:
 
 
 def _read_hf(folder: Path, model: Any) -> CaptionProcessor:
-    return CaptionProcessor(IMAGE_PROCESSOR.read_hf(folder, model), TOKENIZER.read_hf(folder, model))
+    processor = CaptionProcessor(IMAGE_PROCESSOR.read_hf(folder, model), TOKENIZER.read_hf(folder, model))
+    if model.head.causal:
+        _check_end(folder, processor.tokenizer)
+    return processor
+
+
+def _check_end(folder: Path, tokenizer: Any) -> None:
+    """Raises UserError where config.json names another token than that which ends a text."""
+    fields = read_object(folder / "config.json").get("text_config")
+    end = fields.get("eos_token_id") if isinstance(fields, dict) else None
+    last = TextFrame.of(tokenizer).suffix[-1:]
+    if end not in (None, LARGEST, *last):
+        actual = f"{last[0]} ({tokenizer.id_to_token(last[0])!r})" if last else "none"
+        raise UserError(
+            f"{folder}/config.json has text_config.eos_token_id={end}, and the token with which the tokenizer ends "
+            f"texts is {actual}; make them equal"
+        )
 
 
 def _save_hf(processor: CaptionProcessor, task: MarksTexts, run: Run, folder: Path):
