@@ -135,7 +135,7 @@ def _read_hf(folder: Path, model: Any) -> CaptionProcessor:
     return processor
 
 
-def _check_end(folder: Path, tokenizer: Any) -> None:
+def _check_end(folder: Path, tokenizer: Tokenizer) -> None:
     """Raises UserError where config.json names another token than that which ends a text."""
     fields = read_object(folder / "config.json").get("text_config")
     end = fields.get("eos_token_id") if isinstance(fields, dict) else None
