@@ -401,12 +401,6 @@ def fuzz(gate: Gate, folder: Path, examples: int):
     check()
 
 
-# Three folders of transformers take eleven seconds; the slow test below has a thousand.
-@pytest.mark.parametrize("name", [name for name in GATES if name != "hf"])
-def test_a_few_faults(name, tmp_path, limits):
-    fuzz(GATES[name], tmp_path, round(3 * SHARES[name]))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GATES)
 def test_fifteen_thousand_faults(name, tmp_path, limits):
