@@ -155,6 +155,7 @@ def test_a_run_with_low_rank_updates(home, tmp_path, monkeypatch):
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_a_part_needs_a_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"film {n}\t{n % 2}\n" for n in range(80)))

@@ -68,6 +68,7 @@ def test_directions_never_meet():
     np.testing.assert_array_equal(backward > 0, np.triu(np.ones((6, 6))) > 0)
 
 
+@pytest.mark.slow
 def test_both_directions_read_the_same_embeddings():
     params = params_of(tfm.bidirectional_lm_specs(ELMO))
     x = tfm.embed(params.encoder.embed, ELMO, TOKENS)

@@ -36,6 +36,7 @@ def run(config, params, position_params, x):
     return mixer.forward(call, jnp.asarray(x, jnp.float32), score, None)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "shifted_and_filled_up" else [pytest.mark.slow]) for name in CASES]
 )

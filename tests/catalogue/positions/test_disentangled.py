@@ -48,6 +48,7 @@ def test_buckets_of_one_distance_each():
     assert bucket_of(jnp.arange(-9, 10), 8, None).tolist() == [0] * 6 + [1, 2, 3, 4, 5, 6] + [7] * 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "terms", [pytest.param("c2p", marks=pytest.mark.slow), pytest.param("p2c", marks=pytest.mark.slow), "c2p_p2c"]
 )

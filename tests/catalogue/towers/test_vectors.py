@@ -59,6 +59,7 @@ encoder, image_vectors, text_vectors = (
 loss_and_gradient = jax.jit(jax.value_and_grad(loss), static_argnums=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_vectors_are_those_of_loops(name, fill):
     """Texts of several lengths, whose padding changes nothing; images with [CLS], and without."""

@@ -114,6 +114,7 @@ def test_refusals(home, tmp_path):
         embed(tmp_path, TEXTS)
 
 
+@pytest.mark.slow
 def test_command(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")
