@@ -13,8 +13,11 @@ from train.data.tokens import DocumentTokens, encode, segmentation_hash, segment
 from train.files import cache
 from train.screens.console import Log
 from train.settings.schema import Data, Run
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 from train.text.special import AnyTokenizer, DocumentMarks
+
+# Documents, and characters of each, of which `text_kept` asks whether their tokens lose text.
+_TRIED_DOCUMENTS, _TRIED_CHARACTERS = 50, 2000
 
 
 class TextRows(Protocol):
@@ -119,6 +122,32 @@ def num_bytes(documents: Sequence[str], tokens: DocumentTokens) -> int:
     if isinstance(tokens, StoredTokens):
         return tokens.num_bytes
     return sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
+
+
+def text_kept(tokenizer: AnyTokenizer, documents: Sequence[str], log: Log) -> dict[str, float]:
+    """`text_kept`, the share of documents that come back from their tokens, where it is below 1; said in the log.
+
+    The first documents are tried, and the beginning of each. Spaces around a document do not count.
+    """
+    if isinstance(documents, StoredText):
+        return {}
+    tried = [document[:_TRIED_CHARACTERS].strip() for document in documents[:_TRIED_DOCUMENTS]]
+    ids = [encoding.ids for encoding in control_tokens.encode(tokenizer, tried)]
+    kept = [
+        tokenizer.decode(row, skip_special_tokens=False).strip() == text for row, text in zip(ids, tried, strict=True)
+    ]
+    if all(kept):
+        return {}
+    log.info(
+        f"the tokenizer loses text: {len(kept) - sum(kept)} of {len(kept)} documents do not come back from their "
+        "tokens; bits a byte are too small, compare them with runs of this tokenizer alone"
+    )
+    return {"text_kept": sum(kept) / len(kept)}
+
+
+def kept_of(facts: Mapping[str, float]) -> dict[str, float]:
+    """`text_kept` of a corpus, where its tokenizer loses text."""
+    return {"text_kept": facts["text_kept"]} if "text_kept" in facts else {}
 
 
 def facts(

@@ -120,6 +120,7 @@ def load(run: Run[Diffuse], log: Log, saved: Saved | None = None, valid_only: bo
     valid_rows = rows(documents.valid_tokens(tokenizer, valid, log, marks), valid, run.task.draws, False)
     facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None)
     facts |= documents.rows_by_source(tokenizer, valid, lambda text: rows(text, valid, 1, False), marks)
+    facts |= documents.text_kept(tokenizer, valid, log)
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 
@@ -137,7 +138,7 @@ def baselines(corpus: Corpus[DiffusionRows]) -> dict[str, float]:
         "unigram_bits_per_byte": entropy * counts.sum() / math.log(2) / max(num_bytes, 1),
         "majority": float(counts.max() / max(counts.sum(), 1)),
         "n": int(counts.sum()),
-    }
+    } | documents.kept_of(corpus.facts())
 
 
 def report(

@@ -158,6 +158,7 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
         text = encode(tokenizer, valid, log, "validation text", prefix=prefix)
         valid_rows = _windows(run, tokenizer, text, valid, len(prefix))
     facts = documents.facts(run, tokenizer, (train, valid), train_rows, saved.facts if saved else None) | by_source
+    facts |= documents.text_kept(tokenizer, valid, log)
     return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 
@@ -216,8 +217,8 @@ def _windows(run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, texts: Se
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
-    """`n`: the number of validation targets."""
-    return {"n": corpus.valid.num_targets}
+    """`n`: the number of validation targets; `text_kept` where the tokenizer loses text."""
+    return {"n": corpus.valid.num_targets} | documents.kept_of(corpus.facts())
 
 
 def report(params: tfm.CausalLM, run: Run[Lm], corpus: Corpus[Text], log: Log, outcomes: Mapping, folder: Path):

@@ -1,0 +1,40 @@
+"""The page of claims names programs that are there, and the cheap ones of them find what it says."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE = (DOCS / "claims.md").read_text()
+ROWS = [line.split(" | ") for line in PAGE.splitlines() if re.match(r"\| .* \| `\w+` \| ", line)]
+
+
+def functions(path):
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_a_row_names_a_program_and_has_an_interval():
+    programs = functions(DOCS / "claims.py") | functions(DOCS / "claims_trained.py")
+    assert len(ROWS) >= 16
+    for _, command, values, _ in ROWS:
+        assert command.strip("`") in programs
+        assert re.search(r"\(-?[\d.e-]+ to -?[\d.e-]+\)|counted", values), values
+
+
+@pytest.mark.slow
+@jax.numpy_rank_promotion("allow")
+def test_cheap_claims_find_what_the_page_says(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    claims = importlib.import_module("claims").CLAIMS
+    assert max(claims["offsets"](3)["sinusoids"]) < 1e-4 < 1 < min(claims["offsets"](3)["normal vectors"])
+    assert max(claims["biases"](3)["keys"]) < 1e-5 < 0.1 < min(claims["biases"](3)["queries"])
+    few, _, many = claims["kernels"](3).values()
+    assert min(few) > 3 * max(many)
+    without, _, decoder = claims["order"](3).values()
+    assert max(without) < 1e-5 < 0.1 < min(decoder)
+    flat, _, exact = claims["retrieval"](3).values()
+    assert max(exact) < 1e-4 < 0.5 < min(flat)
