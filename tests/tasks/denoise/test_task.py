@@ -66,27 +66,6 @@ def test_a_short_run_learns(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_denoising_before_it_helps_a_task_of_few_pairs(tmp_path, monkeypatch):
-    """Sentences that count words up from any of them, and 120 of them with their words in reverse."""
-    monkeypatch.chdir(tmp_path)
-    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(24)]
-    sentences = [[words[(start + n) % 24] for n in range(8)] for start in rng.integers(0, 24, 1500)]
-    (tmp_path / "text.txt").write_text("\n".join(map(" ".join, sentences)) + "\n")
-    pairs = (f"{' '.join(words)}\t{' '.join(reversed(words))}" for words in sentences[:120])
-    (tmp_path / "pairs.tsv").write_text("text\treversed\n" + "\n".join(pairs) + "\n")
-    flags = [flag for flag in DENOISE if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
-    run(*flags, "--steps=500", "--optim.rate=1e-2", "--tokenizer.kind=word", "--eval.every=500", "--out=denoise")
-    model = [flag for flag in flags if flag.startswith("--model")]
-    pairs_flags = ("--task=translate", "--data=pairs.tsv", "--data.field=text,reversed", "--batch.tokens=256")
-    common = (*pairs_flags, "--batch.length=16", "--steps=60", "--optim.rate=3e-3", "--task.bleu=2", "--eval.every=60")
-    run(*common, "--init=denoise", "--out=before")
-    preset = ("--model.position=t5", "--model.residual=pre", "--model.norm=rms", "--model.dropout=0")
-    run(*common, *model, *preset, "--tokenizer.kind=word", "--out=without")
-    losses = [json.loads(Path(name, "result.json").read_text())["eval_loss"] for name in ("before", "without")]
-    assert losses[0] < 0.9 * losses[1], losses
-
-
-@pytest.mark.slow
 def test_translation_goes_on_from_a_run(text):
     run(*DENOISE, "--out=denoise")
     pairs = "\n".join(f"the cat sat {n}\tthe dog ran {n}" for n in range(60))
