@@ -54,9 +54,14 @@ def written(model, tokenizer, texts):
 
 
 @pytest.fixture(scope="module")
-def expected(reference):
-    """What transformers writes for every prompt."""
-    return written(*reference, prompts())
+def expected(request, reference):
+    """What transformers writes for every prompt; kept by pytest, as it takes minutes."""
+    import transformers
+
+    key = f"smollm2/{transformers.__version__}-{TEXTS}-{NEW_TOKENS}"
+    texts = request.config.cache.get(key, None) or written(*reference, prompts())
+    request.config.cache.set(key, texts)
+    return texts
 
 
 @pytest.mark.parametrize("extra", ["--batch=16", "--batch=16 --draft=ngram", "--batch=1", "--batch=1 --draft=ngram"])
@@ -75,15 +80,37 @@ def test_greedy_texts(folder, expected, tmp_path, extra):
     assert not different, different[:3]
 
 
-@pytest.mark.parametrize("sizes", [{"data": 2}, {"data": 1, "tensor": 2}], ids=str)
-def test_greedy_texts_on_two_devices(folder, reference, expected, sizes):
-    tokenizer = reference[1]
-    config, params = tfm.from_hf(folder, mesh := tfm.make_mesh(**sizes, devices=jax.devices()[:2]))
-    encoded = [tokenizer(text).input_ids for text in prompts()[:16]]
-    with jax.set_mesh(mesh):
-        rows = tfm.generate(params, config, encoded, NEW_TOKENS, tfm.Greedy(), [tokenizer.eos_token_id]).tokens
-    for row, text in zip(rows, expected, strict=False):
-        assert tokenizer.decode(row, skip_special_tokens=True).strip() == text.strip()
+@pytest.fixture(scope="module", params=[{"data": 2}, {"data": 1, "tensor": 2}], ids=str)
+def on_two_devices(request, folder):
+    """A mesh, the configuration and the parameters on it."""
+    mesh = tfm.make_mesh(**request.param, devices=jax.devices()[:2])
+    return mesh, *tfm.from_hf(folder, mesh)
+
+
+@pytest.mark.parametrize("draft", [None, tfm.NGram()], ids=["alone", "draft"])
+def test_greedy_texts_on_two_devices(on_two_devices, reference, expected, draft):
+    """All texts, 16 at a time, those of similar lengths together; 16 with a draft, which takes ten times as long."""
+    tokenizer, (mesh, config, params) = reference[1], on_two_devices
+    encoded = [tokenizer(text).input_ids for text in prompts()]
+    order = sorted(range(len(encoded)), key=lambda row: len(encoded[row]))[: 16 if draft else TEXTS]
+    settings = (NEW_TOKENS, *([] if draft is None else [draft]), tfm.Greedy(), [tokenizer.eos_token_id])
+    different = []
+    for first in range(0, len(order), 16):
+        rows = order[first : first + 16]
+        batch = [encoded[row] for row in rows]
+        with jax.set_mesh(mesh):
+            if draft is None:
+                continued = tfm.generate(params, config, batch, *settings).tokens
+            else:
+                speculation = tfm.Speculation(params, config, batch, *settings)
+                speculation.advance(NEW_TOKENS)
+                continued = speculation.tokens
+        texts = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in continued]
+        different += [
+            (text, expected[row]) for text, row in zip(texts, rows, strict=True) if text != expected[row].strip()
+        ]
+    print(f"{mesh.shape}: {len(order) - len(different)} of {len(order)} texts are equal")
+    assert not different, different[:3]
 
 
 def test_perplexity(folder, reference, tmp_path):
