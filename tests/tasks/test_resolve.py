@@ -258,13 +258,14 @@ def test_help_lists_every_flag_of_the_task_on_two_screens(task, preset, more):
     if more and (run_of(*argv).model.stages or run_of(*argv).model.mixer.name != "softmax"):
         pytest.skip("a model in stages has kinds of its own, and recurrent models have one kind")
     argv += more
-    words = {word.partition("=")[0] for word in resolve.help_text([*argv, "--help"]).split()}
+    text = resolve.help_text([*argv, "--help"])
+    words = {word.partition("=")[0] for word in f"{text} {resolve.help_text([*argv, '--help=phases'])}".split()}
     short = {name: alias for alias, name in resolve.ALIASES.items()}
     for flag in flags.flags_of(run_of(*argv)):
         is_part = flag.name.startswith(resolve.PARTS) or any(word.isdigit() for word in flag.name.split("."))
         if flag.value != flag.default or not is_part or flag.name in short:
             assert f"--{short.get(flag.name, flag.name.replace('_', '-'))}" in words
-    assert len(resolve.help_text([*argv, "--help"]).splitlines()) <= 100
+    assert len(text.splitlines()) <= 100
 
 
 def test_help_of_a_section():
