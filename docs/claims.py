@@ -3,8 +3,8 @@
 docs/claims.md says what each of them claims, and whether it agrees.
 """
 
+import argparse
 import itertools
-import sys
 from collections.abc import Callable, Iterable
 
 import jax
@@ -250,5 +250,8 @@ def rows_of(claim: str, seeds: int) -> Iterable[str]:
 
 
 if __name__ == "__main__":
-    name, seeds = sys.argv[1], int([*sys.argv[2:], "3"][0])
-    print(*rows_of(name, seeds), sep="\n")
+    parser = argparse.ArgumentParser(description="Prints the rows of a claim of docs/claims.md.")
+    parser.add_argument("claim", choices=CLAIMS)
+    parser.add_argument("seeds", type=int, nargs="?", choices=range(1, 101), metavar="SEEDS", default=3)
+    options = parser.parse_args()
+    print(*rows_of(options.claim, options.seeds), sep="\n")

@@ -85,9 +85,8 @@ def warmup(seeds: int) -> Values:
     rows = {}
     for residual, steps in (("post", 1), ("post", 100), ("pre", 1)):
         config = small(6, width=64, residual=residual)
-        rows[f"{residual}, {'no warm-up' if steps == 1 else '100 steps'}"] = final_losses(config, seeds, [5e-3], steps)[
-            0
-        ]
+        name = f"{residual}, {'no warm-up' if steps == 1 else '100 steps'}"
+        rows[name] = final_losses(config, seeds, [5e-3], steps)[0]
     return rows
 
 
