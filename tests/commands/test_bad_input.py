@@ -196,7 +196,7 @@ BAD = [
         "--data=field.jsonl",
         "field.jsonl, line 3 has no text column 'text' (it has body, id); name it with --data.field=NAME",
     ),
-    ("--data=number.jsonl", "number.jsonl, line 1 has no text column 'text'"),
+    ("--data=number.jsonl", "number.jsonl, line 1 has 5 in its column 'text', which is no text; write it in quotes"),
     (
         "--task.nsp=true --data.split=line",
         "--task.nsp=true needs documents of two sentences or more, and each document here has one",

@@ -23,10 +23,10 @@ from tfm.hf.match import differences
 from train.tasks.resolve import resolve
 
 # Of each model one architecture is written again; of each family, the plain command reads one and writes one.
-# The second architecture of a family, where it has two heads: the first one of a decoder is beside its bare model.
+# That is the second one, or the first where the second is the bare model of a decoder.
 FIRST = {
-    name: architectures[0 if kind in ("llama", "mistral", "qwen2", "qwen3") else min(1, len(architectures) - 1)]
-    for name, (kind, _, architectures) in MODELS.items()
+    name: ([name for name in architectures[:2] if re.search("For|LMHead", name)] or architectures)[-1]
+    for name, (_, _, architectures) in MODELS.items()
 }
 SHIFTED = ("roberta", "xlm_roberta", "camembert", "mpnet", "longformer", "nystromformer")  # rows without a position
 PLAIN = {kind: name for name, (kind, _, _) in reversed(MODELS.items())}.values()
