@@ -156,7 +156,7 @@ def report(
             params,
             tokenize.writing_model(run.model, tokenizer),
             tfm.Canvas(tokens, masked, text["valid"] > 0),
-            tfm.Unmasking(steps=int(masked.sum()), temperature=0.8, seed=run.seed),
+            tfm.Unmasking(steps=int(masked.sum()), order="random", temperature=0.8, seed=run.seed),
             tuple(rows.specials),
         )
         parts = np.split(written[0], np.flatnonzero(np.diff(masked[0].astype(int))) + 1)
