@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 import tfm
+from tfm.sharding import fold_rows
 from train.text.sentence_transformers import Modules
 
 
@@ -20,7 +21,13 @@ def pooled(
     texts = valid if valid.ndim == 3 else valid[:, None]
     places = jnp.arange(hidden.shape[1])[None] if positions is None else positions
     is_pooled = texts & (places >= unpooled)[:, None]
-    return jnp.concatenate([tfm.pool(hidden.astype(jnp.float32), is_pooled, pool) for pool in pools], axis=1)
+    states = hidden.astype(jnp.float32)
+    vectors = {pool: tfm.pool(states, is_pooled, pool) for pool in pools}
+    if "weighted_mean" in vectors and unpooled:  # a token keeps the weight of its place in the text
+        half = (fold_rows(is_pooled.sum(-1, keepdims=True)) + 1) / 2
+        moved = half * vectors["weighted_mean"] + unpooled * tfm.pool(states, is_pooled, "mean")
+        vectors["weighted_mean"] = moved / (half + unpooled)
+    return jnp.concatenate([vectors[pool] for pool in pools], axis=1)
 
 
 def unpooled_tokens(modules: Modules, tokenizer, prefix: int) -> int:
