@@ -51,6 +51,13 @@ def write_text(path, seed=0, lines=300):
     path.write_text("\n".join(" ".join(rng.choice(words, 12)) + "." for _ in range(lines)) + "\n")
 
 
+def write_pairs(path, pairs):
+    """Lines of so many random words, each of them twice in a row: the second one is known from the first."""
+    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
+    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, pairs)) for _ in range(1500)]
+    path.write_text("\n".join(lines) + "\n")
+
+
 def call(command, *flags):
     """Exit code, stdout and stderr of a command."""
     out, err = io.StringIO(), io.StringIO()

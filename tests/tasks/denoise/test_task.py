@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import FLAGS, call, run, write_text
+from small import FLAGS, call, run, write_pairs, write_text
 from tokenizers import Tokenizer, models
 
 from train import UserError
@@ -56,9 +56,7 @@ def test_a_resumed_run_has_the_losses_of_one_that_was_not_interrupted(text, nois
 def test_a_short_run_learns(tmp_path, monkeypatch):
     """Words of equal frequencies: targets are guessed better than by these, at least where sentinels stand."""
     monkeypatch.chdir(tmp_path)
-    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
-    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 8)) for _ in range(1500)]
-    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    write_pairs(tmp_path / "text.txt", 8)
     flags = [flag for flag in DENOISE if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
     run(*flags, "--steps=600", "--optim.rate=1e-2", "--tokenizer.kind=word", "--task.span=1", "--out=run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())

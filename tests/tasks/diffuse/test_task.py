@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from random_params import random_params
-from small import FLAGS, call, run, write_text
+from small import FLAGS, call, run, write_pairs, write_text
 
 import tfm
 from train.evaluate import main as evaluate
@@ -236,9 +236,7 @@ def test_bad_input(flags, says, tmp_path_factory, monkeypatch):
 def test_a_short_run_learns(tmp_path, monkeypatch):
     """Words in pairs, through windows of the default run: half of them cost nothing."""
     monkeypatch.chdir(tmp_path)
-    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
-    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 6)) for _ in range(1500)]
-    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    write_pairs(tmp_path / "text.txt", 6)
     flags = [flag for flag in FLAGS if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
     flags += ["--tokenizer.kind=word", "--batch.size=16", "--batch.length=16", "--steps=400", "--eval.every=400"]
     run("--task=diffuse", *flags, "--out=run")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from random_params import random_params
-from small import FLAGS, call, run, write_text
+from small import FLAGS, call, run, write_pairs, write_text
 
 import tfm
 from train import UserError
@@ -319,9 +319,7 @@ def test_others_take_the_discriminator(text, flags):
 def test_a_short_run_learns(tmp_path, monkeypatch):
     """Words in pairs, through windows of the default run: a replaced one is seen by its partner; either may be it."""
     monkeypatch.chdir(tmp_path)
-    rng, words = np.random.default_rng(0), [f"w{n}" for n in range(12)]
-    lines = [" ".join(words[n] + " " + words[n] for n in rng.integers(0, 12, 6)) for _ in range(1500)]
-    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    write_pairs(tmp_path / "text.txt", 6)
     flags = [flag for flag in FLAGS if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
     flags += ["--tokenizer.kind=word", "--batch.size=16", "--batch.length=16", "--steps=600", "--eval.every=600"]
     run("--task=rtd", *flags, "--out=run")
