@@ -19,6 +19,12 @@ TURNS = 12
 
 # Steps of each run; a step with a number after its name is one of every third run.
 STEPS = {
+    "style": (
+        "tests/guide/test_flags.py",
+        "tests/test_budget.py",
+        "tests/test_ci.py",
+        "tests/test_names.py",
+    ),
     "whole runs": (
         "tests/commands/test_main.py",
         "tests/training/test_step.py",

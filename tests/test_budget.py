@@ -17,6 +17,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from variants import VARIANTS
 
 from tfm.config.mixers import Softmax
@@ -104,6 +105,7 @@ def test_lengths_of_files():
     assert {name: lines for name, lines in lengths.items() if lines > LINES_OF_A_FILE} == {}
 
 
+@pytest.mark.slow
 def test_lengths_of_functions():
     lengths = {f"{name}:{function.name}": code_lines(function) for name, function in all_of(ast.FunctionDef)}
     assert {name: lines for name, lines in lengths.items() if lines > LINES_OF_A_FUNCTION} == {}

@@ -12,6 +12,7 @@ slow = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(slow)
 
 
+@pytest.mark.slow
 def test_every_file_is_in_one_step():
     turns = {name for turn in range(slow.TURNS) for name in slow.files_of_turn(turn) if name not in slow.BY_TEST}
     counts = Counter([*turns, *slow.BY_TEST, *(name for names in slow.STEPS.values() for name in names)])
@@ -19,6 +20,7 @@ def test_every_file_is_in_one_step():
     assert set(counts) == set(slow.slow_files())
 
 
+@pytest.mark.slow
 def test_a_file_has_one_turn():
     parts = [set(slow.files_of_turn(turn)) - set(slow.BY_TEST) for turn in range(slow.TURNS)]
     assert sum(map(len, parts)) == len(set.union(*parts))

@@ -7,6 +7,8 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import CodeType
 
+import pytest
+
 import tfm
 
 ROOT = Path(__file__).parent.parent
@@ -103,6 +105,7 @@ def banned_in(path: str) -> set[str]:
     return BANNED.union(*(words.split() for place, words in BANNED_IN.items() if f"{path}/".startswith(f"{place}/")))
 
 
+@pytest.mark.slow
 def test_identifiers_of_files():
     banned = {}
     for path in FILES:

@@ -52,6 +52,7 @@ def options_fields(cls: type | None) -> tuple[dataclasses.Field, ...]:
     return dataclasses.fields(cls) if cls else ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_flags_of_commands_exist(page, command):
     name, *words = shlex.split(re.sub(r"[\[\]|]", " ", command))

@@ -311,6 +311,7 @@ def test_how_much_each_keeps():
     assert size["adafactor"] < 0.2 * params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_bfloat16_takes_half(name):
     _, params, state, _ = kept(name)
@@ -326,6 +327,7 @@ def test_bfloat16_takes_half(name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lion", "muon"])
 def test_eight_bits_take_a_quarter(name):
     """And the largest magnitude of every row; vectors stay as they are."""
