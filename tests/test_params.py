@@ -236,7 +236,7 @@ def test_work_of_gpt3():
 
     Attention scores are left out there and counted here: 4 * T * D a layer and token forward.
     """
-    config = presets.model("gpt3-175b", vocab=50257, kernel="einsum")
+    config = presets.model("gpt3-175b", vocab=50257, kernel="einsum", period=1)  # it counts no scores
     params, tokens = tfm.abstract(tfm.causal_lm_specs(config)), jax.ShapeDtypeStruct((1, 2048), jnp.int32)
     forward = counting.flops(lambda params, tokens: tfm.causal_lm(params, config, tokens), params, tokens) / 2048
     assert (forward - 96 * 4 * 2048 * 12288) * 3 * 300e9 == pytest.approx(3.14e23, rel=0.01)

@@ -104,7 +104,7 @@ def test_a_preset_may_be_told_to_have_none(recipe):
 
 TWO = "[[phase]]\nsteps = 5\n[[phase]]\nsteps = 7\n"
 SENTENCES = {
-    "": "has no phases; it must have [[phase]] tables, each with steps or tokens and what it changes",
+    "": "has no phases; it must have [[phase]] tables, each with steps, tokens or share and what it changes",
     "phase = 3": "has no phases; it must have [[phase]] tables",
     "[phase]\nsteps = 3": "has no phases; it must have [[phase]] tables",
     "seed = 3\n" + TWO: "has seed outside of a phase; it may have [[phase]] tables",
@@ -112,8 +112,8 @@ SENTENCES = {
     "[[phase]]\nsteps = \n": "is no TOML: Invalid value (at line 2, column 9)",
     "[[phase]]\nsteps = 0": "phases.0.steps=0 must be at least 1",
     "[[phase]]\nsteps = 1.5": "phase 1: --steps=1.5 must be a whole number",
-    "[[phase]]\nsteps = 5\ntokens = 9": "phases.0.steps=5 and tokens=9 both say a length; leave one out",
-    "[[phase]]\ntask.rate = 0.1\n[[phase]]\nsteps = 3": "phase 1: it has no length; say steps or tokens",
+    "[[phase]]\nsteps = 5\ntokens = 9": "phases.0.steps=5 and tokens=9 say a length each; leave all but the first out",
+    "[[phase]]\ntask.rate = 0.1\n[[phase]]\nsteps = 3": "phase 1: it has no length; say steps, tokens or share",
     TWO + "task.rat = 0.1": "phase 2: unknown flag --task.rat; did you mean task.rate?",
     TWO + "task.rate = 1.5": "phase 2: --task.rate=1.5 must be between 0 and 1; BERT uses 0.15",
     TWO + "task.rate = [0.1]": "phase 2: task.rate must be a number, a text, true or false",

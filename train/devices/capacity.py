@@ -43,7 +43,8 @@ def check_parameters(specs: PyTree) -> None:
     if needed > capacity:
         raise OutOfMemoryError(
             f"a model of {sum(count for count, _ in sizes):,} parameters needs {human_bytes(needed)} or more to train, "
-            f"and there are {human_bytes(capacity)}; take a smaller --model.width, --model.ffn or --model.layers"
+            f"and there are {human_bytes(capacity)}; take a smaller --model.width, --model.ffn or --model.layers, "
+            "or more devices: python -m train.plan says how many"
         )
 
 

@@ -1,7 +1,7 @@
 """Phases of a run: recipes in files, and the settings of every step.
 
     [[phase]]
-    tokens = 4_000_000          # or steps; the last phase may take all that are left
+    tokens = 4_000_000          # or steps, or share = 0.9 of --steps; the last phase may take all that are left
     batch.length = 64
     batch.size = [16, 32, 64]   # sizes of equally many steps
     task.rate = 0.3
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tfm.options.dotted import flatten
 from train import UserError
 from train.settings import flags
-from train.settings.phases import PhaseSettings
+from train.settings.phases import LENGTHS, PhaseSettings
 from train.settings.schema import Run
 from train.tasks.table import AnyRun
 
@@ -34,7 +34,7 @@ MAY_CHANGE = (
     *("optim.rate", "optim.warmup", "optim.schedule", "optim.cooldown", "optim.final"),
 )
 
-_EXAMPLE = "[[phase]] tables, each with steps or tokens and what it changes, such as batch.length = 512"
+_EXAMPLE = "[[phase]] tables, each with steps, tokens or share and what it changes, such as batch.length = 512"
 
 
 class StepRange(NamedTuple):
@@ -95,7 +95,9 @@ def has_own_rates(run: Run) -> bool:
 
 
 def with_steps(run: Run) -> Run:
-    """The run with the steps of its phases, where each has a length. Raises UserError as `step_ranges` does."""
+    """The run with the steps of its phases, where none is a share. Raises UserError as `step_ranges` does."""
+    if any(phase.share is not None for phase in run.phases):
+        return run
     lengths = [part.steps for part in _parts(run)]
     total = sum(steps for steps in lengths if steps is not None)
     return run if not run.phases or None in lengths else flags.build(AnyRun, flatten(run), {"steps": total})
@@ -119,7 +121,7 @@ def _parts(run: Run) -> tuple[_Part, ...]:
         with _named(f"phase {phase_number}"):
             parts.append(_part(current, phase, is_first=phase_number == 1))
             if parts[-1].steps is None and phase_number < len(run.phases):
-                raise UserError("it has no length; say steps or tokens")
+                raise UserError("it has no length; say steps, tokens or share")
         current = parts[-1].sizes[-1]
     return tuple(parts)
 
@@ -135,6 +137,8 @@ def _part(before: Run, phase: PhaseSettings, is_first: bool) -> _Part:
     warmup = {} if is_first else {"optim.warmup": 0.0}
     values = [{} if sizes is None else {"batch.size": sizes._replace(text=size)} for size in _sizes(sizes)]
     runs = tuple(flags.build(AnyRun, flatten(before), {**warmup, **texts, **value}) for value in values)
+    if phase.share is not None:
+        return _Part(runs, max(1, int(phase.share * before.steps)))
     if phase.tokens is None:
         return _Part(runs, phase.steps)
     tokens = sum(run.batch.tokens or run.batch.size * run.row_tokens for run in runs)
@@ -162,9 +166,10 @@ def read_recipe(path: str) -> dict[str, object]:
     for index, table in enumerate(tables):
         with _named(f"{path}: phase {index + 1}"):
             changes = {name.replace("-", "_"): _text(name, value) for name, value in _flat(table).items()}
-            lengths = {name: changes.pop(name, None) for name in ("steps", "tokens")}
+            lengths = {name: changes.pop(name, None) for name in LENGTHS}
             for name, text in lengths.items():
-                value = None if text is None else flags.read(name, flags.Text(name, text), int)
+                kind = float if name == "share" else int
+                value = None if text is None else flags.read(name, flags.Text(name, text), kind)
                 values[f"phases.{index}.{name}"] = value
         values[f"phases.{index}.changes"] = shlex.join(f"{name}={text}" for name, text in changes.items())
     return values

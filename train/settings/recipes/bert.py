@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from train.settings.recipes.fields import Preset, model_fields, steps
+from train.settings.recipes.fields import Preset, model_fields, phases, steps
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
 
@@ -23,6 +23,18 @@ QUICK = {
     "optim.beta2": 0.98,
     "optim.warmup": 0.15,
     **steps(2200, every=550),
+}
+
+
+# How BERT was trained (Devlin et al. 2018, appendix A.2): batches of 256 rows, a million steps, 10,000 of them of
+# warm-up, rows of 128 tokens for the first 90 % and of 512 for the rest, under one rate that falls to 0.
+PAPER: Preset = {
+    "tokenizer.vocab": 30_522,
+    "batch.size": 256,
+    "batch.length": 128,
+    "optim.warmup": 0.01,
+    **steps(1_000_000, every=5000),
+    **phases({"share": 0.9}, {"batch.length": 512}),
 }
 
 

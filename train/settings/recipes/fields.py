@@ -3,6 +3,8 @@
 import shlex
 from typing import Any
 
+from train.settings.phases import LENGTHS
+
 # Dotted names of flags, and their values.
 Preset = dict[str, Any]
 
@@ -18,10 +20,10 @@ def steps(steps: int, every: int) -> Preset:
 
 
 def phases(*parts: Preset) -> Preset:
-    """The phases of a recipe: of each its `steps` or `tokens`, and what it changes."""
+    """The phases of a recipe: of each its `steps`, `tokens` or `share`, and what it changes."""
     preset: Preset = {"phases": len(parts)}
     for index, part in enumerate(parts):
-        changes = {name: value for name, value in part.items() if name not in ("steps", "tokens")}
-        preset |= {f"phases.{index}.{name}": part.get(name) for name in ("steps", "tokens")}
+        changes = {name: value for name, value in part.items() if name not in LENGTHS}
+        preset |= {f"phases.{index}.{name}": part.get(name) for name in LENGTHS}
         preset[f"phases.{index}.changes"] = shlex.join(f"{name}={value}" for name, value in changes.items())
     return preset

@@ -2,14 +2,13 @@
 
 from train.settings.recipes.fields import Preset
 
-# Layers that see all tokens before them take turns with layers that see the nearest ones (Brown et al. 2020,
-# section 2.1).
-ALTERNATION = {
-    "model.period": 2,
-    "model.period.1.mixer": "softmax",
-    "model.period.1.mixer.pattern": "sliding",
-    "model.period.1.mixer.pattern.window": 16,
-}
+
+def alternation(window: int) -> Preset:
+    """Layers that see all tokens before them take turns with layers that see the nearest ones (Brown et al. 2020,
+    section 2.1)."""
+    local = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": window}
+    return {"model.period": 2, **{f"model.period.1.{name}": value for name, value in local.items()}}
+
 
 # Windows that grow from layer to layer (Beltagy et al. 2020, section 4.1).
 GROWING_WINDOWS = {"model.period": 4} | {

@@ -4,6 +4,7 @@ Batches that grow in a paper have their last size here, and so many steps that t
 """
 
 from train.settings.recipes.fields import Preset, model_fields, steps
+from train.settings.recipes.long_texts import alternation
 
 _ROWS = 2048
 
@@ -21,6 +22,15 @@ def _giant(tokens: float, rows: int, vocab: int, rate: float, warmup: float, mod
     }
     return run | steps(round(tokens / (rows * _ROWS)), every=5000) | model
 
+
+# Brown et al. 2020, tables 2.1 and D.1, appendix B: 300 billion tokens, batches of 3.2 million at last (1,536 rows),
+# 375 million tokens of warm-up, a cosine down to a tenth. It does not say how many tokens a banded layer sees.
+_GPT3_SHAPE = model_fields(layers=96, width=12_288, heads=96) | alternation(window=256)
+_GPT3 = _giant(300e9, 1536, 50_257, 6e-5, 119, _GPT3_SHAPE) | {
+    "optim.beta2": 0.95,
+    "optim.eps": 1e-8,
+    "optim.final": 0.1,
+}
 
 _DEEPMIND = model_fields(layers=80, norm="rms", position="transformer_xl")
 
@@ -49,6 +59,7 @@ _PALM = _giant(780e9, 2048, 256_000, 1e-2, 10_000, _PALM_SHAPE | _PALM_KINDS) | 
 
 # By name, on top of what GPT-2 has.
 GIANTS: dict[str, Preset] = {
+    "gpt3-175b": _GPT3,
     "gopher-280b": _GOPHER,
     "chinchilla-70b": _CHINCHILLA,
     "mt-nlg-530b": _MT_NLG,

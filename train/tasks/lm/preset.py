@@ -56,7 +56,7 @@ _LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": F
 
 PRESETS: dict[str, Preset] = {
     "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
-    "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | long_texts.ALTERNATION,
+    "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | long_texts.alternation(window=16),
     "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | long_texts.GROWING_WINDOWS,
     "transformer-xl-tiny": _gpt(4, 128, 4, 64, rate=4e-3, position="transformer_xl")
     | _QUICK_GPT
@@ -76,6 +76,5 @@ PRESETS: dict[str, Preset] = {
     "gpt2-medium": _gpt(24, 1024, 16, 1024, rate=3e-4) | _WEB,
     "gpt2-large": _gpt(36, 1280, 20, 1024, rate=2.5e-4) | _WEB,
     "gpt2-xl": _gpt(48, 1600, 25, 1024, rate=2e-4) | _WEB,
-    "gpt3-175b": _gpt(96, 12288, 96, 2048, rate=6e-5) | _WEB,
     **{name: _GPT | giant for name, giant in GIANTS.items()},
 }

@@ -26,6 +26,12 @@ def _transformer(layers: int, width: int, heads: int, ffn: int, rate: float, **f
     return _TRANSFORMER | shape | {"optim.rate": rate}
 
 
+def _published(steps_in_all: int) -> Preset:
+    """How both sizes were trained (Vaswani et al. 2017, sections 5.1 and 5.3)."""
+    rows = {"batch.tokens": 25_000, "tokenizer.vocab": 37_000, "optim.warmup": 4000}
+    return rows | steps(steps_in_all, every=1000)
+
+
 # What teaches a small translator the built-in grammar in two minutes on two cores:
 # no dropout, whole words, a rate that ends at 0.
 _QUICK_PAIRS = {
@@ -44,6 +50,6 @@ _QUICK_PAIRS = {
 PRESETS: dict[str, Preset] = {
     "transformer-mini": _transformer(2, 128, 4, 256, rate=4e-3, dropout=0.0) | _QUICK_PAIRS,
     "transformer-tiny": _transformer(4, 128, 4, 256, rate=3e-3, dropout=0.3, scan=False),
-    "transformer-base": _transformer(6, 512, 8, 2048, rate=7e-4, dropout=0.1),
-    "transformer-big": _transformer(6, 1024, 16, 4096, rate=5e-4, dropout=0.3),
+    "transformer-base": _transformer(6, 512, 8, 2048, rate=7e-4, dropout=0.1) | _published(100_000),
+    "transformer-big": _transformer(6, 1024, 16, 4096, rate=5e-4, dropout=0.3) | _published(300_000),
 }
