@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.positions import Rotary, Sinusoidal
 from tfm.config.residuals import PreNorm
@@ -16,6 +17,8 @@ from train.devices.mesh import bytes_per_device
 from train.runs.state import State
 from train.settings.schema import Optim, Run
 from train.tasks import presets
+from train.tasks.classify.options import Classify
+from train.tasks.classify.task import CLASSIFY
 from train.tasks.lm.options import Lm
 from train.tasks.lm.task import LM
 from train.tasks.mlm.task import MLM
@@ -163,6 +166,15 @@ def span_batch(n):
     return fields | {"tokens": batch["tokens"], "weights": np.ones(8, np.float32)}
 
 
+def generative_batch(n):
+    """Two texts a row, with a class and a factor of the loss of their next tokens each."""
+    batch = {name: field for name, field in pair_batch(n).items() if name in ("tokens", "segments", "positions")}
+    rng = np.random.default_rng([n, 3])
+    fields = {"types": np.zeros((8, 11)), "rows": np.arange(16), "labels": rng.integers(0, 3, 16)}
+    factors = {"weights": np.ones(16, np.float32), "generative": np.full(16, 0.5, np.float32)}
+    return batch | {name: np.int32(values) for name, values in fields.items()} | factors
+
+
 def replaced_batch(n):
     """Masks, the seeds of what replaces them, and which place of `where` a place is."""
     fields = {name: field for name, field in batch(n).items() if name != "words"}
@@ -182,6 +194,10 @@ TASKS = {
         *(RTD, Rtd(), lambda model: tfm.replaced_detector_specs(model, GENERATOR, offset=True), replaced_batch, {}),
     ),
     "span": (SPAN, Span(), tfm.tagger_specs, span_batch, {"classes": 2}),
+    "classify and next tokens": (
+        *(CLASSIFY, Classify(generative=0.5), tfm.classifier_specs, generative_batch),
+        {"classes": 3, "head": Head(causal=True, pool="last"), "residual": PreNorm()},
+    ),
     "lm": (LM, Lm(), tfm.causal_lm_specs, lm_batch, {"position": Rotary(), "kv_heads": 2, "residual": PreNorm()}),
     "translate": (TRANSLATE, Translate(), tfm.seq2seq_specs, pair_batch, {"position": Sinusoidal()}),
 }
@@ -196,7 +212,7 @@ def losses_of(task, name, steps=20):
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
     state = step.new_state(specs, optimizer, 0, mesh)
     train_step = step.make_train_step(module.loss, model, optimizer, 0, dropout=False)
-    batch_spec = module.batch_spec(Run(task=options))
+    batch_spec = module.batch_spec(Run(task=options, model=tfm.Config(head=model.head)))
     losses = []
     with jax.set_mesh(mesh):
         for n in range(steps):

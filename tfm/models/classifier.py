@@ -11,15 +11,16 @@ from tfm.models.features import LayerMix, features, features_axis, mix_specs
 from tfm.models.pooling import pool
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import ACTIVATIONS, Linear, dropout, linear, linear_specs, split
-from tfm.params import PyTree
+from tfm.params import PyTree, weight_spec
 from tfm.sharding import positions_like, replicate_length
 
 
 @struct.dataclass
 class Classifier:
     """An encoder, the pooler that makes one vector of a text or an image, an output for each class, and the norm before
-    it; `distilled` is an output that reads the second vector of an image, `mix` the weights of layers. None where a
-    model has none, or one that was read has none."""
+    it; `distilled` is an output that reads the second vector of an image, `mix` the weights of layers, `table` [V,D]
+    that of next tokens beside the classes, where it is not the token table. None where a model has none, or one that
+    was read has none."""
 
     encoder: Encoder
     pooler: Linear | None
@@ -27,10 +28,12 @@ class Classifier:
     norm: Norm | None = None
     distilled: Linear | None = None
     mix: LayerMix | None = None
+    table: Array | None = None
 
 
-def classifier_specs(config: Config) -> Classifier:
-    """The spec tree of a classifier with `config.classes` outputs, which read the states of the last stage."""
+def classifier_specs(config: Config, generative: bool = False) -> Classifier:
+    """The spec tree of a classifier with `config.classes` outputs, which read the states of the last stage; a
+    `generative` one can predict next tokens too."""
     last, (axis, sizes) = config.stage_configs[-1], features_axis(config)
     has_bias = config.head.output_bias or not config.head.causal
     pooled_axis = "E" if config.head.dense or not sizes else axis
@@ -41,6 +44,7 @@ def classifier_specs(config: Config) -> Classifier:
         norm=norm_specs(last, pooled_axis, **sizes) if config.head.pool_norm else None,
         distilled=linear_specs(last, "D", "C", bias=True) if config.head.distilled else None,
         mix=mix_specs(config),
+        table=weight_spec(config, "VD") if generative and not config.tie_embeddings else None,
     )
 
 

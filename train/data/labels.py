@@ -151,18 +151,20 @@ class LossFields(NamedTuple):
     class_weights: a factor for the rows of each class, float32 [C]; none: all count the same
     smoothing: probability that is divided among all classes
     focal: exponent by which rows that are classified well count less
+    generative: factor of the loss of the next tokens
     """
 
     class_weights: np.ndarray | None = None
     smoothing: float = 0.0
     focal: float = 0.0
+    generative: float = 0.0
 
     def fields(self, labels: np.ndarray, is_row: np.ndarray) -> dict[str, np.ndarray]:
-        """labels [B,...], is_row [B] -> float32 [B]: `weights`, 0 for an empty row; `smoothing` and `focal` if set."""
+        """labels [B,...], is_row [B] -> float32 [B]: `weights`, 0 for an empty row; the others if set."""
         weights = is_row.astype(np.float32)
         if self.class_weights is not None:
             weights = weights * self.class_weights[labels]
-        options = {"smoothing": self.smoothing, "focal": self.focal}
+        options = {"smoothing": self.smoothing, "focal": self.focal, "generative": self.generative}
         shares = {name: np.full(len(weights), value, np.float32) for name, value in options.items() if value}
         return {"weights": weights, **shares}
 

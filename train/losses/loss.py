@@ -13,6 +13,10 @@ from tfm.params import PyTree
 # where the loss was called with one.
 Sums = dict[str, PyTree]
 
+# Begins the names of losses beside that of a task, among what a loss returns: sums over a batch whose mean is over the
+# same weight, with their factor. The step minimizes `loss` and all of them.
+AUXILIARY = "auxiliary_"
+
 # loss(params, model, batch, key) -> Sums. A run with a memory or a teacher calls it with `Extra.arguments` as well.
 Loss = Callable[..., Sums]
 
@@ -54,6 +58,11 @@ class RatioLoss:
     def __call__(self, params: object, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> Sums:
         """Sums over one part of a batch."""
         return self.compute(params, model, {**self.totals(batch), **batch}, key)
+
+
+def objective(outputs: Sums) -> Array:
+    """The sum that a step minimizes: the loss of a task and its auxiliary losses; a scalar."""
+    return sum((value for name, value in outputs.items() if name.startswith(AUXILIARY)), outputs["loss"])
 
 
 def scalar_sums(outputs: Sums) -> dict[str, Array]:

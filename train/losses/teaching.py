@@ -14,7 +14,7 @@ from jax import Array
 import tfm
 from tfm.ops import broadcast_param
 from tfm.sharding import replicate
-from train.losses.loss import Extra, RatioLoss, Sums
+from train.losses.loss import AUXILIARY, Extra, RatioLoss, Sums
 from train.settings.teacher import Teacher
 
 
@@ -202,10 +202,20 @@ def _distances(student: Outputs, teacher: Outputs) -> Array:
 
 
 def training_metrics(task_metrics: Metrics, sums: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a task from sums of training steps: those of labels, and with a teacher also what it says; `loss`
-    is what the run minimizes."""
+    """The metrics of a task from sums of training steps: those of labels, with a teacher also what it says, and
+    auxiliary losses with `loss_task`, the loss without them; `loss` is what the run minimizes."""
+    weight = max(sums["weight"], 1)
+    metrics = _taught_metrics(task_metrics, sums, weight)
+    added = {name.removeprefix(AUXILIARY): sums[name] / weight for name in sums if name.startswith(AUXILIARY)}
+    if not added:
+        return metrics
+    auxiliary = {f"loss_{name}": loss for name, loss in added.items()}
+    return metrics | auxiliary | {"loss_task": metrics["loss"], "loss": metrics["loss"] + sum(added.values())}
+
+
+def _taught_metrics(task_metrics: Metrics, sums: Mapping[str, float], weight: float) -> dict[str, float]:
+    """The metrics of labels, and of what a teacher says."""
     if "loss_teacher" not in sums:
         return task_metrics(sums)
-    weight = max(sums["weight"], 1)
     names = [name for name in ("loss_labels", "loss_teacher", "loss_hidden", "agreement", "loss") if name in sums]
     return task_metrics({**sums, "loss": sums["loss_labels"]}) | {name: sums[name] / weight for name in names}

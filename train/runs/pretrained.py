@@ -34,7 +34,7 @@ def load_parts(
     if not isinstance(source, type(low_rank_base(params))):
         source = folder.task.final_model(folder.config, source)
     if model.head.causal and isinstance(source, CausalLM):
-        source = Classifier(encoder=source.decoder, pooler=None, output=None)
+        source = Classifier(encoder=source.decoder, pooler=None, output=None, table=source.table)
     source_model = folder.config.model
     pixels, source_pixels = (_pixels(shape) for shape in (model, source_model))
     if pixels is None or source_pixels is None or pixels == source_pixels:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from tfm.config.model import Config
 from tfm.options.choices import Options
 
 
@@ -70,6 +71,28 @@ def parsed_weights(text: str) -> str | list[float] | None:
     if not weights or min(weights) < 0 or not 0 < sum(weights) < 1e6:
         raise ValueError(f"class_weights={text} must be none, balanced, or a number for each class, such as 1,2.5")
     return weights
+
+
+def check_generative(factor: float, model: Config) -> None:
+    """Raises ValueError for a loss of next tokens that a classifier cannot have beside its classes."""
+    if not factor:
+        return
+    if not 0 < factor <= 1000:
+        raise ValueError(f"task.generative={factor} must be more than 0 and at most 1000; the paper has 0.5")
+    if "V" not in model.sizes:
+        raise ValueError(
+            f"task.generative={factor} predicts tokens, and model.input={model.input.name} has none; leave it out"
+        )
+    if not model.head.causal:
+        raise ValueError(
+            f"task.generative={factor} needs a model that reads from left to right; add --model.head.causal=true "
+            "--model.head.pool=last"
+        )
+    if model.head.features != "last" or model.head.layer is not None or model.embed_axis != "D":
+        raise ValueError(
+            f"task.generative={factor} reads the last layer by a table of its width; leave out model.head.features, "
+            "model.head.layer and model.input.width"
+        )
 
 
 def check_focal(focal: float) -> None:

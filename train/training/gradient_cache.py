@@ -14,7 +14,7 @@ from jax import Array
 import tfm
 from tfm.params import PyTree
 from train.losses.joint import JointLoss
-from train.losses.loss import scalar_sums
+from train.losses.loss import objective, scalar_sums
 from train.runs.state import LossScale
 from train.training import loss_scale, stochastic_rounding
 
@@ -46,7 +46,7 @@ def cached_gradient(
 
     def compare(changing: PyTree, vectors: Array) -> tuple[Array, dict[str, Array]]:
         outputs = loss.compare(params_of(changing, None), vectors, batch)
-        return loss_scale.scaled(outputs["loss"], outputs["weight"], scale), scalar_sums(outputs)
+        return loss_scale.scaled(objective(outputs), outputs["weight"], scale), scalar_sums(outputs)
 
     vectors = jax.lax.map(lambda part: encode(changing, part), parts)
     (grads, vector_grads), sums = jax.grad(compare, argnums=(0, 1), has_aux=True)(changing, vectors)

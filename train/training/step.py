@@ -15,7 +15,7 @@ from tfm.low_rank import with_dropout_keys
 from tfm.params import PyTree
 from train.devices.compiling import YNNPACK, is_known
 from train.losses.joint import JointLoss
-from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
+from train.losses.loss import MEMORY, Extra, Loss, Sums, objective, scalar_sums
 from train.losses.teaching import with_totals
 from train.runs.state import LossScale, RunNumbers, State
 from train.training import loss_scale, stochastic_rounding
@@ -147,7 +147,7 @@ def _summed_loss(loss: Loss, model: tfm.Config, params_of: ParamsOf, state: Stat
     """The sum over a part (fields, memory, key) to differentiate by what changes, all scalar sums and the memory."""
     fields, memory, key = part
     outputs = loss(params_of(changing, key), model, fields, key, **Extra(memory, state.teacher).arguments)
-    total = loss_scale.scaled(outputs["loss"], outputs["weight"], state.scale)
+    total = loss_scale.scaled(objective(outputs), outputs["weight"], state.scale)
     return total, (scalar_sums(outputs), outputs.get(MEMORY))
 
 

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import call, read_lines, run, write_text
+from small import call, read_lines, run, text_batch, write_text
 
 import tfm
-from train import UserError, evaluate, predict
+from train import UserError, evaluate, export, predict
 from train.data.tokens import in_memory
 from train.main import main
+from train.runs.run_folder import open_folder
 from train.settings.predict import PredictOptions
 from train.settings.schema import Data
 from train.tasks.classify.predict import inputs
@@ -556,3 +557,41 @@ def test_bad_losses_and_folds(flags, sentence):
     assert (code, out) == (2, ""), err
     assert sentence in err.splitlines()[-1]
     assert not Path("bad").exists()
+
+
+# Pairs in both orders
+
+
+@pytest.mark.slow
+def test_pairs_in_both_orders(home):
+    """Logits are the sum of those of both orders, so an exchanged pair has the same ones."""
+    flags = ("--data=pairs.tsv", "--data.field=one,two", "--batch.length=40", "--steps=20", "--eval.every=20")
+    run(*SMALL, *flags, "--task.both-ways=true", "--task.generative=0.5", "--model.head.causal=true",
+        "--model.head.pool=last", "--out=both")  # fmt: skip
+    lines = read_lines(home / "both" / "metrics.jsonl")
+    train = [line for line in lines if line["split"] == "train"]
+    assert all(line["loss"] == pytest.approx(line["loss_task"] + line["loss_generative"]) for line in train)
+    assert train[-1]["loss_generative"] < train[0]["loss_generative"]
+    folder = open_folder("both")
+    params, model = folder.load(tfm.make_mesh(devices=jax.devices()[:1]), print), folder.config.model
+    texts = [in_memory(folder.processor, [text]) for text in ("a good film of 7", "an awful song")]
+    logits = {}
+    for both_ways in (True, False):
+        for order in (1, -1):
+            examples = Examples(texts[::order], np.zeros(1, np.int32), 40, folder.processor, both_ways)
+            batch = text_batch(examples, np.arange(1))
+            logits[both_ways, order] = np.asarray(CLASSIFY.loss(params, model, batch, None)["scores"])
+    np.testing.assert_allclose(logits[True, 1], logits[True, -1], atol=1e-5)
+    np.testing.assert_allclose(logits[True, 1], logits[False, 1] + logits[False, -1], atol=1e-5)
+    assert abs(logits[False, 1] - logits[False, -1]).max() > 1e-4, "the orders differ"
+    code, out, err = call(predict.main, "--run=both", "--text=a good film of 7", "--pair=an awful song")
+    assert (code, out.split()[0] in ("same", "other")) == (0, True), err
+    code, _, err = call(export.main, "--run=both", f"--to={home / 'folder'}")
+    assert code == 2
+    assert "adds the logits of two orders" in err
+
+
+def test_both_orders_need_pairs(home):
+    code, _, err = call(main, *SMALL, *REVIEWS, "--task.both-ways=true", "--out=single")
+    assert code == 2
+    assert "--task.both-ways=true reads pairs; name two columns, such as --data.field=first,second" in err

@@ -8,6 +8,8 @@ from jax import Array
 import tfm
 from tfm.models.choices import choice_logits
 from tfm.models.classifier import text_logits
+from tfm.sharding import fold_rows
+from train.losses.generative import generative_loss
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.tasks.classification import class_losses, read, texts_of
 
@@ -29,9 +31,15 @@ def sums(
     """
     labels, weights = batch["labels"], batch["weights"]
     logits = outputs.logits
+    present = batch["present"] > 0
+    generative = {}
+    if "generative" in batch:  # the mean over all continuations, as its authors' code has it
+        shares = batch["generative"] * weights / jnp.maximum(present.sum(-1, dtype=jnp.int32), 1).astype(jnp.float32)
+        texts, factors = texts_of(batch, present.shape[1]), fold_rows(present.astype(jnp.float32) * shares[:, None])
+        generative = generative_loss(params, model, batch, outputs.hidden, texts, factors)
     right = (logits.argmax(-1) == labels).astype(jnp.float32)
-    return {
-        "loss": (class_losses(logits, batch, batch["present"] > 0) * weights).sum(),
+    return generative | {
+        "loss": (class_losses(logits, batch, present) * weights).sum(),
         "weight": weights.sum(),
         "right": (right * weights).sum(),
         "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weights.sum(),

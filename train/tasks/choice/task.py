@@ -10,7 +10,7 @@ A text with two continuations, in a row of 14 places with room for other texts (
     present    1 1 0                         which of its continuations are there, int32 [B*n,c]
     labels     0                             the place of the right one, int32 [B*n]
     weights    1                             0 for a place without a text
-    smoothing, focal                         of --task.smoothing and --task.focal, in training
+    smoothing, focal, generative             of the options of these names, in training
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,13 +47,13 @@ from train.text import tokenize
 
 def specs(run: Run[Choice]) -> tfm.Classifier:
     """The parameters of the run's model."""
-    return tfm.classifier_specs(run.model)
+    return tfm.classifier_specs(run.model, generative=run.task.generative > 0)
 
 
 def batch_spec(run: Run[Choice]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     count = {"n": run.task.choices}
-    options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
+    options = {name: Field("B", np.float32) for name in ("smoothing", "focal", "generative") if getattr(run.task, name)}
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True, rows=run.task.choices),
         "types": Field("BT", np.int32, rows=run.task.choices),
@@ -97,7 +97,7 @@ def load(run: Run[Choice], log: Log, saved: Saved | None = None, valid_only: boo
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
     for part in train_rows:
-        part.loss = LossFields(smoothing=run.task.smoothing, focal=run.task.focal)
+        part.loss = LossFields(None, run.task.smoothing, run.task.focal, run.task.generative)
     sizes = {"vocab": tokenizer.get_vocab_size(), "classes": 1, "task.choices": count}
     texts = [text for part in train_rows for text in (part.text.contexts, part.text.choices)]
     facts = {

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_rates, tag
 from train.settings.schema import Run
-from train.settings.task_options import TaskOptions, check_focal, parsed_weights
+from train.settings.task_options import TaskOptions, check_focal, check_generative, parsed_weights
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,8 @@ class Classify(TaskOptions):
     class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
     smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
     focal: exponent by which texts that are classified well count less in training (Lin et al. 2017, gamma); 0: not
+    both_ways: pairs are read in both orders, whose logits are added (Radford et al. 2018, section 3.3)
+    generative: factor of the loss of the next tokens, which training adds; 0.5 in Radford et al. 2018; 0: none
     """
 
     has_buckets: ClassVar[bool] = True
@@ -25,6 +27,8 @@ class Classify(TaskOptions):
     class_weights: str = "none"
     smoothing: float = 0.0
     focal: float = 0.0
+    both_ways: bool = False
+    generative: float = 0.0
 
     def __post_init__(self):
         check_fields(self)
@@ -38,5 +42,6 @@ class Classify(TaskOptions):
                 raise ValueError(f"{name}={getattr(self, name)} is for classes, not for kind=regression; leave it out")
 
     def check_task(self, run: Run) -> None:
+        check_generative(self.generative, run.model)
         if run.teacher.folder and self.kind != "single":
             raise ValueError(f"task.kind={self.kind} learns from labels alone; a teacher is for task.kind=single")

@@ -10,7 +10,9 @@ A pair in a row of 12 places, which has room for another one (`train.data.text_r
     labels     2                   its class, int32; or 1 for each class, float32 [B*n,C]; or a value, float32
     weights    1                   0 for no pair; in training the weight of its class (--task.class-weights)
     smoothing  0.1                 of the labels, and
-    focal      2                   the exponent of the focal loss, in training where they are set
+    focal      2                   the exponent of the focal loss, and
+    orders     1 1                 with --task.both-ways, int32 [B*n,2]: the pair is there in two orders, as two texts
+    generative 0.5                 the factor of the loss of its next tokens, in training where they are set
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 import tfm
+from train import UserError
 from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -47,7 +50,7 @@ from train.text import tokenize
 
 def specs(run: Run[Classify]) -> tfm.Classifier:
     """The parameters of the run's model."""
-    return tfm.classifier_specs(run.model)
+    return tfm.classifier_specs(run.model, generative=run.task.generative > 0)
 
 
 def batch_spec(run: Run[Classify]) -> dict[str, Field]:
@@ -57,11 +60,14 @@ def batch_spec(run: Run[Classify]) -> dict[str, Field]:
         "multi": Field("BC", np.float32, {"C": run.model.classes}),
         "regression": Field("B", np.float32),
     }
-    options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
+    options = {name: Field("B", np.float32) for name in ("smoothing", "focal", "generative") if getattr(run.task, name)}
+    orders = 2 if run.task.both_ways else 1
+    if orders > 1:
+        options["orders"] = Field("Bn", np.int32, {"n": orders})
     return {
-        "tokens": Field("BT", np.int32, counts_tokens=True),
-        "types": Field("BT", np.int32),
-        **text_rows.fields(),
+        "tokens": Field("BT", np.int32, counts_tokens=True, rows=orders),
+        "types": Field("BT", np.int32, rows=orders),
+        **text_rows.fields(orders),
         "labels": labels[run.task.kind],
         "weights": Field("B", np.float32, weighs=True),
         **options,
@@ -97,6 +103,8 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
     """
     label_columns = run.data.label.split(",")
     columns = files.Columns.of(run.data, labelled=True, check_label=label_checker(run.task.kind, label_columns))
+    if run.task.both_ways and len(columns.texts) != 2:
+        raise UserError("--task.both-ways=true reads pairs; name two columns, such as --data.field=first,second")
     train, valid = sources.load(run.data, columns, lambda: _builtin(columns), log.info, valid_only)
     if saved:
         tokenizer = saved.processor
@@ -112,13 +120,13 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
             encode(tokenizer, [example[column] for example in examples], log, name, segmentation)
             for column in columns.texts
         ]
-        return Examples(texts, labels.encode(examples, columns.labels), run.batch.length, tokenizer)
+        encoded = labels.encode(examples, columns.labels)
+        return Examples(texts, encoded, run.batch.length, tokenizer, run.task.both_ways)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
     for part in train_rows:
-        part.loss = LossFields(
-            class_weights(run.task.class_weights, part.labels, labels.names), run.task.smoothing, run.task.focal
-        )
+        weights = class_weights(run.task.class_weights, part.labels, labels.names)
+        part.loss = LossFields(weights, run.task.smoothing, run.task.focal, run.task.generative)
         generated.check_length(run.data.source, part.longest, run.batch.length)
     valid_rows = rows(valid, "validation text")
     generated.check_length(run.data.eval or run.data.source, valid_rows.longest, run.batch.length)
@@ -191,7 +199,10 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
 
 
 def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data. Raises UserError for
+    a run that reads pairs in both orders."""
+    if run.task.both_ways:
+        raise UserError("--task.both-ways=true adds the logits of two orders, and a folder of transformers reads one")
     labels = {str(index): label for index, label in enumerate(facts["classes"] or ["LABEL_0"])}
     return {
         "problem_type": HF_PROBLEMS[run.task.kind],

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from tfm.options.choices import check_fields, check_rates, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
-from train.settings.task_options import TaskOptions, parsed_weights
+from train.settings.task_options import TaskOptions, check_generative, parsed_weights
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class Image(TaskOptions):
 
     smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
     class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
+    generative: factor of the loss of the next pixels, which training adds, of ImageGPT; 1 in its paper; 0: none
     pixels: how a picture becomes pixels
     augment: random changes of training pictures
     """
@@ -25,6 +26,7 @@ class Image(TaskOptions):
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0
     class_weights: str = "none"
+    generative: float = 0.0
     pixels: Pixels = Pixels()
     augment: Augment = Augment()
 
@@ -35,6 +37,7 @@ class Image(TaskOptions):
             raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
 
     def check_task(self, run: Run) -> None:
+        check_generative(self.generative, run.model)
         if run.model.input.grid:
             return
         name = run.model.input.name

@@ -7,7 +7,8 @@ A row is a picture of height h, width w and c channels:
     labels     int32 [B]           its class
     weights    float32 [B]         0 for an empty row; in training the weight of its class (--task.class-weights)
     withheld   float32 [B]         1 for a built-in drawing whose colour and shape never meet in training
-    smoothing  float32 [B]         of the labels, in training where it is set
+    smoothing  float32 [B]         of the labels, and
+    generative float32 [B]         the factor of the loss of the next pixels, in training where they are set
     partners   int32 [B]           the class of the picture that is mixed in, and
     shares     float32 [B]         the share of the picture itself, in training with mixup or CutMix
 """
@@ -32,6 +33,7 @@ from train.images import drawings, sheets, sources
 from train.images.model_processor import picture_shape, run_processor
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
+from train.losses.generative import generative_loss
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics import scores
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
@@ -53,7 +55,7 @@ _ATTENTION, _MISTAKES = 4, 48
 
 def specs(run: Run[Image]) -> Any:
     """The parameters of the run's model."""
-    return tfm.classifier_specs(run.model)
+    return tfm.classifier_specs(run.model, generative=run.task.generative > 0)
 
 
 def batch_spec(run: Run[Image]) -> dict[str, Field]:
@@ -63,7 +65,7 @@ def batch_spec(run: Run[Image]) -> dict[str, Field]:
     else:
         shape = dict(zip("hwc", picture_shape(run.model), strict=True))
         inputs = {"pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens)}
-    floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
+    floats = ["weights", "withheld", *(name for name in ("smoothing", "generative") if getattr(run.task, name))]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
     return {
         **inputs,
@@ -94,7 +96,11 @@ def sums(params: Any, model: tfm.Config, batch: Mapping[str, Array], outputs: Cl
         shares = batch["shares"]
         losses = shares * losses + (1 - shares) * class_losses(logits, {**batch, "labels": batch["partners"]})
     is_right = (logits.argmax(-1) == labels).astype(jnp.float32)
-    return {
+    generative = {}
+    if "generative" in batch:
+        pictures = jnp.ones_like(batch["tokens"], bool)[:, None]
+        generative = generative_loss(params, model, batch, outputs.hidden, pictures, batch["generative"] * weights)
+    return generative | {
         "loss": (losses * weights).sum(),
         "weight": weights.sum(),
         "right": (is_right * weights).sum(),
@@ -159,7 +165,7 @@ def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool
     )
     if train:
         weights = class_weights(run.task.class_weights, train_rows.labels, labels.names)
-        train_rows.train_with(LossFields(weights, run.task.smoothing), run.task.augment)
+        train_rows.train_with(LossFields(weights, run.task.smoothing, generative=run.task.generative), run.task.augment)
     parts = [[f"{row['digest']} {row['label']}" for row in rows] for rows in (train, valid)]
     facts = {"hash": cache.digest(*parts), "segmentation_hash": "", "classes": labels.names}
     sizes = {"classes": labels.outputs}

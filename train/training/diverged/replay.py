@@ -13,7 +13,7 @@ from tfm.low_rank import with_dropout_keys
 from tfm.params import PyTree
 from train import UserError, sentence
 from train.devices import distributed
-from train.losses.loss import Extra, scalar_sums
+from train.losses.loss import Extra, objective, scalar_sums
 from train.runs import run_folder, saved
 from train.runs.state import LossScale, State
 from train.training import loss_scale, optimizer, startup, stochastic_rounding
@@ -141,7 +141,7 @@ def _loss(job: Job) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
         params = with_dropout_keys(job.optimizer.join(trained, frozen), key)
         fields, extra = part
         sums = scalar_sums(job.loss(params, fields, key, extra))
-        return sums["loss"], sums
+        return objective(sums), sums
 
     return loss
 
