@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from flax import struct
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 
 from tfm.config.model import Config
 from tfm.config.residuals import PostNorm, PreNorm
@@ -19,6 +20,9 @@ from tfm.sharding import gather_sequence, shard_axis, spec_of
 # The sublayers of a block, in order; only decoders with a memory have cross-attention.
 SUBLAYERS = ("mixer", "cross", "feed_forward")
 
+
+# The name of what a sublayer adds, in programs.
+BRANCH = "branch"
 
 # What a sublayer returns beside what it adds: a `MixerOutput`, the attention weights of a cross-attention, or None.
 SublayerOutput: TypeAlias = MixerOutput | Array | None
@@ -60,7 +64,7 @@ def branch(sublayer: Sublayer, config: Config, read: Array, stream: Array) -> tu
     output."""
     y, output = sublayer.function(gather_sequence(read))
     y = dropout(shard_axis(y, spec_of(stream)[1]), config.dropout, sublayer.key)
-    return drop_rows(y, sublayer.drop_path, sublayer.key), output
+    return checkpoint_name(drop_rows(y, sublayer.drop_path, sublayer.key), BRANCH), output
 
 
 def post_chain(call: LayerCall[PostNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:

@@ -36,6 +36,39 @@ def _curve(lines: Sequence[Mapping[str, float | str]], key: str, splits: Sequenc
             axes.legend(frameon=False)
 
 
+# The lines of plots/layers.png, by sublayer.
+_LAYER_STYLES = {"mixer": "-", "cross": ":", "feed_forward": "--"}
+
+
+def layers(lines: Sequence[Mapping[str, float | str]], folder: Path):
+    """plots/layers.png from the lines of metrics.jsonl: norms of gradients and updates, and of branches over the
+    stream, by step; nothing without `--log.layers`. Deeper layers are darker; feed-forward layers are dashed."""
+    names = dict.fromkeys(name for line in lines for name in line if name.startswith("layers/"))
+    if not names:
+        return
+    measures = {"grad_norm": "norm of gradients", "update_norm": "norm of updates", "branch": "branch / stream"}
+    with panels(folder / "plots" / "layers.png", (15, 4.6), len(measures)) as all_axes:
+        for axes, (measure, label) in zip(all_axes, measures.items(), strict=True):
+            of_measure = [name for name in names if name.startswith(f"layers/{measure}/")]
+            _layer_lines(axes, lines, [name for name in of_measure if name.rpartition(".")[2] in _LAYER_STYLES])
+            axes.set(xlabel="step", title=label, yscale="log")
+            axes.grid(alpha=0.3)
+
+
+def _layer_lines(axes: "Axes", lines: Sequence[Mapping[str, float | str]], names: Sequence[str]):
+    """A line for each of these metrics."""
+    import matplotlib as mpl
+
+    for index, name in enumerate(names):
+        points = [(line["step"], line[name]) for line in lines if name in line]
+        color = mpl.colormaps["viridis_r"](0.1 + 0.9 * index / max(1, len(names) - 1))
+        label = name.split("/")[2] if index < 2 or index >= len(names) - 2 else None
+        axes.plot(
+            *zip(*points, strict=True), _LAYER_STYLES[name.rpartition(".")[2]], color=color, label=label, linewidth=1.2
+        )
+    axes.legend(frameon=False, fontsize=8)
+
+
 def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
     """plots/confusion.png of a confusion matrix [C,C]: colors are shares of a class (row), numbers are rows of data.
 

@@ -18,6 +18,7 @@ from train.runs.state import LossScale, State
 from train.settings.schema import Run
 from train.training.diverged import replay
 from train.training.evaluation import Evaluator
+from train.training.layer_norms import LayerNorms
 from train.training.loss_scale import OVERFLOWS
 from train.training.metric_buffer import NotFiniteError
 from train.training.phases import PhaseJobs
@@ -80,6 +81,7 @@ class Hooks:
     deferral: interruption.Deferral
     request: "SaveRequest"
     peak_seconds: Sequence[float | None]
+    layers: LayerNorms = dataclasses.field(default_factory=LayerNorms)
 
     @property
     def run(self) -> Run:
@@ -115,7 +117,7 @@ class Hooks:
         self.recorder.tick(step, timed=not compiled)
         if step % run.log.every == 0:
             buffer.flush()
-            self.recorder.write("train", step, self._train_metrics(step, state.scale))
+            self.recorder.write("train", step, self._train_metrics(step, state.scale) | self._norms(step, state))
         save = step % run.checkpoint.every == 0
         if save or step % run.eval.every == 0:
             buffer.flush()
@@ -156,6 +158,15 @@ class Hooks:
         if seconds and len(peaks) == len(self.peak_seconds):
             metrics["mfu"] = self.phases.mean(peaks, first, step) / seconds
         return metrics
+
+    def _norms(self, step: int, state: State) -> dict[str, float]:
+        """The norms of layers in the next step, where they are due."""
+        every = self.run.log.layers
+        if every is None or step % every or step >= self.run.steps:
+            return {}
+        phase = self.phases.at_step(step)
+        with self.recorder.clock.pause():
+            return self.layers.measure(phase.job, state, phase.batch(step))
 
     def _update_metrics(self, step: int, scale: LossScale | None, sums: Mapping[str, float]) -> dict[str, float]:
         """The learning rate of that step, the mean norm of gradients, and the scale of the loss."""

@@ -112,6 +112,11 @@ def extra_of(job: Job) -> Extra:
     return Extra(jax.tree.map(functools.partial(_first_part, job.mesh), job.state.memory), job.state.teacher)
 
 
+def extra_of_state(state: State) -> Extra:
+    """What the loss of the first part reads beside the batch."""
+    return Extra(jax.tree.map(lambda leaf: leaf[0], state.memory), state.teacher)
+
+
 def batch_to_devices(job: Job, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
     """Fields [B, ...] of the batch of a step -> arrays [parts, B / parts, ...] on the mesh."""
     return feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)

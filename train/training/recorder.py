@@ -14,7 +14,7 @@ from train.screens import plots, trackers
 from train.screens.console import Log
 
 # Metrics that a line on stderr leaves to metrics.jsonl, and those that fit on a bar of 80 columns.
-_NOT_SHOWN = ("perplexity", "grad_norm", "ms_per_step", "epochs/")
+_NOT_SHOWN = ("perplexity", "grad_norm", "ms_per_step", "epochs/", "layers/")
 _ON_BAR = ("loss", "padding", "tokens_per_s")
 
 # How metrics are shown; others have four decimals.
@@ -87,7 +87,9 @@ class Recorder:
         """Ends the bar and the files, and draws the plots."""
         self._bar.stop()
         self._files.close()
-        plots.curves(list(read_lines(self.folder / METRICS)), self.folder)
+        lines = list(read_lines(self.folder / METRICS))
+        plots.curves(lines, self.folder)
+        plots.layers(lines, self.folder)
 
 
 class Clock:
