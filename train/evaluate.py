@@ -23,9 +23,10 @@ from train.settings import flags, schema
 from train.settings.limits import MAX_BEAMS
 from train.settings.predict import Weights
 from train.tasks import resolve, table
+from train.tasks.lm.options import MAX_SHOTS
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--weights=int8]
-                                [--stride=N | --beams=N --against=FILE | --to=FILE --nbest=FILE]
+                                [--stride=N | --shots=0,1,2 | --beams=N --against=FILE | --to=FILE --nbest=FILE]
 
 Prints one JSON object of metrics. Without --data, the run's own validation text is used. --data.field=NAME,
 --data.header=false, --data.format=text and the like say how to read SOURCE."""
@@ -44,6 +45,8 @@ class EvaluateOptions:
     length: of a language model: tokens that it reads at a time; by default those of training, or of a folder of
         transformers as many as its model has positions, 1,024 at most
     memory: of a language model trained with one: tokens of the rows before whose states every layer sees
+    shots: of a language model and texts of examples: counts of examples before an answer, such as 0,1,2,4,8; each adds
+        loss_shots_N and accuracy_shots_N, of the tokens of that answer
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
     source: of a translation model with several languages: that of the sources; by default as its folder says
@@ -62,6 +65,7 @@ class EvaluateOptions:
     stride: int | None = None
     length: int | None = None
     memory: int | None = None
+    shots: str | None = None
     beams: int = 5
     length_penalty: float = 0.6
     source: str = ""
@@ -75,13 +79,24 @@ class EvaluateOptions:
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, average=1, beams=1, length=1)
+        self.shot_counts()
         check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS)
+
+    def shot_counts(self) -> list[int]:
+        """Counts of examples before an answer. Raises ValueError for anything else."""
+        words = [] if self.shots is None else self.shots.split(",")
+        if not all(word.isdecimal() and int(word) <= MAX_SHOTS for word in words):
+            raise ValueError(f"shots={self.shots} must be counts of examples, such as 0,1,2,4,8")
+        return [*map(int, words)]
 
 
 # Flags that every task reads, and those that name files to write.
 COMMON = {"run", "data", "average", "weights"}
 FILES = ("to", "nbest")
 LANGUAGES = ("source", "target")
+
+# Metrics by the examples before an answer.
+_BY_SHOTS = ("loss", "accuracy")
 
 # Metrics that --weights=int8 compares with those of the weights as they were trained.
 _COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte", "bleu", "chrf")
@@ -108,10 +123,21 @@ def evaluate(argv):
         names = [name for name in FILES if explicit.get(name)]
         writers = {name: stack.enter_context(line_writer(explicit[name], name)) for name in names}
         metrics, contents = _measure(options, folder, run, bool(names))
+        metrics = {**metrics, **_by_shots(options, folder, run)}
         for name, write in writers.items():
             write(json_text(contents[name]))
     lengths = {"length": run.batch.length} if run.task.name == "lm" else {}
     print(json_text({**metrics, **lengths}))
+
+
+def _by_shots(options: EvaluateOptions, folder: RunFolder | HfFolder, run: schema.Run) -> dict[str, object]:
+    """The metrics of the answers behind so many examples, for each count that is asked for."""
+    metrics: dict[str, object] = {}
+    for count in options.shot_counts():
+        task = dataclasses.replace(run.task, shots=count)
+        of_count = _measure(options, folder, dataclasses.replace(run, task=task), writes=False)[0]
+        metrics |= {f"{name}_shots_{count}": of_count[name] for name in _BY_SHOTS}
+    return metrics
 
 
 def _measure(
@@ -171,7 +197,9 @@ def _configure(values: Mapping[str, object], options: EvaluateOptions, explicit:
     """The saved run with the data and the task options of the flags. Raises UserError for flags of another task."""
     changes: dict[str, object] = {"model.kernel": "auto"}  # that of the run was for the devices of its training
     changes |= {"data.eval": options.data} if options.data else {}
-    for name in set(explicit) - set(LANGUAGES):
+    if "shots" in explicit and "task.shots" not in values:
+        raise UserError(f"--shots belongs to --task=lm, and --run={options.run} was trained for {values['task']}")
+    for name in set(explicit) - {*LANGUAGES, "shots"}:
         owners = [task for task, entry in table.TASKS.items() if name in _field_names(entry.options)]
         if owners and f"task.{name}" not in values:
             flag = name.replace("_", "-")

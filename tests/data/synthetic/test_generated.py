@@ -10,10 +10,10 @@ from small import call
 
 from train import UserError
 from train.data.sources import files, generated
-from train.data.synthetic import listops, memory
+from train.data.synthetic import in_context, listops, memory, referents
 from train.data.tokens import TokenizedTexts
 from train.lab import inspect
-from train.tasks.lm.rows import PackedRows, count_between, marked_windows
+from train.tasks.lm.rows import PackedRows, count_behind, count_between, marked_windows
 
 LABELLED, PLAIN = files.Columns(("words",), ("class",)), files.Columns(("text",))
 
@@ -77,6 +77,62 @@ def test_copies_and_recalls():
         assert all(table[key] == value for key, value in answers)
 
 
+def rules_that_fit(examples):
+    """The names of all rules by which questions have these answers."""
+    numbers = all(word.isdigit() for question, answer in examples for word in (*question.split(), answer))
+    if not numbers:
+        table = dict(examples)
+        consistent = all(table[question] == answer for question, answer in examples)
+        british, american = ({pair[side] for pair in in_context.SPELLINGS} for side in (0, 1))
+        letters = {"".join(sorted(word)) for word in british}
+        misspelled = all("".join(sorted(question)) in letters - {question} for question, _ in examples)
+        kinds = {"british": british, "american": american}
+        fits = {name for name, words in kinds.items() if misspelled and set(table.values()) <= words}
+        invented = set(table.values()) <= set(in_context.INVENTED)
+        return fits | ({"language"} if invented and consistent and len(table) <= 4 else set())
+    if all(" " in question for question, _ in examples):
+        pairs = [(*map(int, question.split()), int(answer)) for question, answer in examples]
+        rules = {"sum": lambda a, b: a + b, "difference": lambda a, b: abs(a - b), "product": lambda a, b: a * b}
+        rules["larger"] = max
+        return {name for name, rule in rules.items() if all(rule(a, b) == c for a, b, c in pairs)}
+    points = [(int(question), int(answer)) for question, answer in examples]
+    slope, offset = np.polyfit(*zip(*points, strict=True), 1)
+    return {"line"} if np.allclose([slope * x + offset for x, _ in points], [y for _, y in points]) else set()
+
+
+def test_examples_of_a_text_have_a_rule():
+    rng, seen = random.Random(3), set()
+    for _ in range(200):
+        text = in_context.draw(8, 10, rng)["text"]
+        examples = [tuple(example.split(" = ")) for example in text.removesuffix(" ;").split(" ; ")]
+        assert 8 <= len(examples) <= 10
+        rules = rules_that_fit(examples)
+        assert rules, text
+        seen |= rules
+    assert seen == {"sum", "difference", "product", "larger", "line", "british", "american", "language"}
+
+
+def test_the_pronoun_means_who_the_last_word_is_about():
+    """By the words alone: who stands before an active verb or behind a passive one fails."""
+    rng, seen = random.Random(4), set()
+    words_of = {verb: (fails, suffers) for verb, _, fails, suffers in (*referents.VERBS, referents.CROSSING)}
+    verb_of = {participle: verb for verb, participle, _, _ in (*referents.VERBS, referents.CROSSING)}
+    for _ in range(300):
+        row = referents.draw(0, 4, rng)
+        clause, reason = row["text"].split(" because it was too ")
+        words = clause.split()
+        nouns = [word for word in words if word in (*referents.NOUNS, *referents.CROSSED)]
+        is_active = "didn't" in words
+        verb = words[words.index("didn't") + 1] if is_active else verb_of[words[words.index("wasn't") + 1]]
+        fails, suffers = nouns if is_active else nouns[::-1]
+        expected = fails if reason in words_of[verb][0] else suffers
+        assert (reason in words_of[verb][0]) != (reason in words_of[verb][1])
+        assert row["choices"][row["label"]] == f"the {expected}"
+        assert {choice.removeprefix("the ") for choice in row["choices"]} == {*nouns}
+        seen.add((is_active, expected == nouns[0], row["label"]))
+    assert len(seen) == 8, "neither voice nor place decides"
+
+
 def test_rows_are_different_and_the_same_each_time(monkeypatch):
     monkeypatch.setattr(generated, "_VALID", 20)
     monkeypatch.setattr(generated, "_TRAIN", 60)
@@ -102,6 +158,7 @@ def test_rows_are_different_and_the_same_each_time(monkeypatch):
         ("copy:1", PLAIN, "has only 26 different texts"),
         ("copy", LABELLED, "--data=copy is for --task=lm or mlm"),
         ("listops", PLAIN, "--data=listops is for --task=classify"),
+        ("referents", LABELLED, "--data=referents is for --task=choice"),
     ],
 )
 def test_bad_sources(source, columns, says, monkeypatch):
@@ -138,6 +195,27 @@ def test_what_counts_stands_between_marks(end):
     assert windows.batch(np.arange(len(windows)), rng)["weights"].sum() == text.counted.sum()
 
 
+def test_the_answer_behind_so_many_others_counts_alone():
+    rng = np.random.default_rng(1)
+    ids = rng.integers(2, 9, 80)
+    starts = np.array([0, 21, 40, 60, 79])
+    ids[starts] = 1
+    text = count_between(TokenizedTexts(ids, starts), [3], [4])
+    for shots in range(2):
+        expected = np.zeros(80, bool)
+        for first, stop in itertools.pairwise(starts):
+            runs = [
+                [*places]
+                for counts, places in itertools.groupby(range(first, stop), text.counted.__getitem__)
+                if counts
+            ]
+            expected[[place for places in runs[shots : shots + 1] for place in places]] = True
+        assert expected.any()
+        np.testing.assert_array_equal(count_behind(text, shots).counted, expected)
+    with pytest.raises(UserError, match="--shots=50 needs texts of 51 examples; the longest has"):
+        count_behind(text, 50)
+
+
 SMALL = "--batch.size=8 --model.width=32 --model.heads=2 --model.layers=1 --rows=2".split()
 
 
@@ -146,6 +224,7 @@ SMALL = "--batch.size=8 --model.width=32 --model.heads=2 --model.layers=1 --rows
     [
         ("copy:6", lambda words: words[words.index("=") + 1 :]),
         ("recall:3", lambda words: [after for word, after in itertools.pairwise(words) if word == "="]),
+        ("in-context:3", lambda words: [after for word, after in itertools.pairwise(words) if word == "="]),
     ],
 )
 def test_the_score_is_of_the_answers_alone(data, targets, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from train import UserError
 from train.data.sources import files
-from train.data.synthetic import listops, memory
+from train.data.synthetic import in_context, listops, memory, referents
 from train.files import cache
 
 # Rows of the validation text, and of the training text, whose tokens are limited too.
@@ -28,23 +28,25 @@ class Marks(NamedTuple):
 class Generator(NamedTuple):
     """Texts of one kind.
 
-    draw: (low, high, random numbers) -> a row, `text` and perhaps `label`
+    draw: (low, high, random numbers) -> a row, `text` and perhaps `label` and `choices`
     unit: what a length counts
     lengths: the default ones, which fit into the rows of default runs
     limits: the least and the largest length that there is
     tokens: of a text, about, for each of its length
     module: the file that decides the texts
     labelled: whether rows have labels
+    chooses: whether a label is the place of a continuation
     marks: what of the text counts; None where all does, or where the label does
     """
 
-    draw: Callable[[int, int, random.Random], dict[str, str]]
+    draw: Callable[[int, int, random.Random], files.Row]
     unit: str
     lengths: tuple[int, int]
     limits: tuple[int, int]
     tokens: int
     module: str
     labelled: bool = False
+    chooses: bool = False
     marks: Marks | None = None
 
 
@@ -53,6 +55,12 @@ GENERATORS: Mapping[str, Generator] = {
     "copy": Generator(memory.draw_copy, "letters", (10, 30), (1, 1_000_000), 2, memory.__file__, marks=Marks("=")),
     "recall": Generator(
         memory.draw_recall, "pairs", (4, 14), (1, memory.MAX_PAIRS), 2, memory.__file__, marks=Marks("=", ";")
+    ),
+    "in-context": Generator(
+        in_context.draw, "examples", (9, 9), (1, 10_000), 5, in_context.__file__, marks=Marks("=", ";")
+    ),
+    "referents": Generator(
+        referents.draw, "words before it", (0, 4), (0, 4), 5, referents.__file__, labelled=True, chooses=True
     ),
 }
 
@@ -67,15 +75,23 @@ def rows_of(source: str, columns: files.Reader) -> tuple[list[files.Row], list[f
         return None
     generator = GENERATORS[name]
     low, high = _lengths(source, lengths, generator) if colon else generator.lengths
-    if not isinstance(columns, files.Columns) or (len(columns.texts), len(columns.labels)) != (1, generator.labelled):
-        task = "--task=classify" if generator.labelled else "--task=lm or mlm"
+    if not _reads(columns, generator):
+        task = "--task=choice" if generator.chooses else "--task=classify" if generator.labelled else "--task=lm or mlm"
         raise UserError(f"--data={source} is for {task}; choose that task, or other data")
     names = dict(zip(("text", "label"), (*columns.texts, *columns.labels), strict=False))
+    names |= {"choices": "choices"} if generator.chooses else {}
     train, valid = (
         [{name: row[key] for key, name in names.items()} for row in part]
         for part in _cached(source, generator, low, high)
     )
     return train, valid
+
+
+def _reads(columns: files.Reader, generator: Generator) -> bool:
+    """Whether a task reads rows of a generator."""
+    if generator.chooses:
+        return columns.texts == ("context",) and not isinstance(columns, files.Columns)
+    return isinstance(columns, files.Columns) and (len(columns.texts), len(columns.labels)) == (1, generator.labelled)
 
 
 def marks_of(source: str) -> Marks | None:

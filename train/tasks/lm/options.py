@@ -8,6 +8,9 @@ from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions, check_model
 
+# Examples before an answer, at most.
+MAX_SHOTS = 10_000
+
 
 @dataclass(frozen=True)
 class Lm(TaskOptions):
@@ -17,8 +20,10 @@ class Lm(TaskOptions):
     stride: tokens between the beginnings of validation rows, whose new tokens alone count; none: they do not overlap
     memory: a row continues the same row of the batch before, and layers see the states of this count of tokens; none:
         rows are texts of their own
-    score_from: a token after which tokens count in the loss; none: all count, but in --data=copy and recall the answers
+    score_from: a token after which tokens count in the loss; none: all count, but in --data=copy, recall and in-context
+        the answers
     score_to: a token at which they cease to, until the next --task.score-from; none: the end of a document
+    shots: of such texts of examples, only the answer behind so many of them counts; none: all do
     """
 
     is_causal: ClassVar[bool] = True
@@ -29,10 +34,12 @@ class Lm(TaskOptions):
     memory: int | None = None  # type: ignore[misc]
     score_from: str | None = None
     score_to: str | None = None
+    shots: int | None = None
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, stride=1, memory=1)
+        check_minimum(self, stride=1, memory=1, shots=0)
+        check_maximum(self, "no text has as many examples", shots=MAX_SHOTS)
         check_maximum(self, "no memory is as long", memory=1 << 20)
 
     def check_task(self, run: Run) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from train import UserError
 from train.data import packing
 from train.data.packing import RowPieces
 from train.data.tokens import DocumentTokens, TokenizedTexts, ranges
@@ -183,6 +184,24 @@ def count_between(text: TokenizedTexts, begin: Iterable[int], end: Iterable[int]
     counted = np.zeros(len(places), bool)
     counted[1:] = (opened > closed)[:-1]
     return dataclasses.replace(text, counted=counted & ~closes)
+
+
+def count_behind(text: TokenizedTexts, shots: int) -> TokenizedTexts:
+    """The text, of which the answer behind so many answers of its document counts alone. Raises UserError where no
+    document has as many."""
+    assert text.counted is not None, "answers are marked"
+    begins = text.counted & ~np.concatenate([[False], text.counted[:-1]])
+    answers = np.cumsum(begins)
+    firsts = text.starts[:-1]
+    before = np.repeat(answers[firsts] - begins[firsts], text.lengths)
+    numbers = answers[: len(before)] - before
+    if numbers.max(initial=0) <= shots:
+        raise UserError(
+            f"--shots={shots} needs texts of {shots + 1} examples; the longest has {numbers.max(initial=0)}"
+        )
+    counted = np.zeros_like(text.counted)
+    counted[: len(before)] = text.counted[: len(before)] & (numbers == shots + 1)
+    return dataclasses.replace(text, counted=counted)
 
 
 def _counted(text: DocumentTokens, pieces: RowPieces, is_target: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.lm.options import Lm
 from train.tasks.lm.predict import PREDICTOR
-from train.tasks.lm.rows import PackedRows, WindowRows, count_between, marked_windows, tokenizer_windows
+from train.tasks.lm.rows import PackedRows, WindowRows, count_behind, count_between, marked_windows, tokenizer_windows
 from train.tasks.record import TOKENIZER_MARKS, HfSource, Saved, Task
 from train.text import tokenize
 from train.text.special import document_marks, made_up_mark
@@ -168,6 +168,10 @@ def _scored(run: Run[Lm], tokenizer: Tokenizer, text: DocumentTokens, source: st
     task = run.task
     marks = generated.Marks(task.score_from, task.score_to) if task.score_from else generated.marks_of(source)
     if marks is None:
+        if task.shots is not None:
+            raise UserError(
+                f"--shots={task.shots} counts examples, and {source} marks no answers; name --task.score-from"
+            )
         return text
     if not isinstance(text, TokenizedTexts):
         raise UserError(
@@ -176,7 +180,8 @@ def _scored(run: Run[Lm], tokenizer: Tokenizer, text: DocumentTokens, source: st
     if not task.windows:
         generated.check_length(source, int(text.lengths.max(initial=0)), run.batch.length)
     begin, end = (_ids_of(tokenizer, mark) if mark else [] for mark in marks)
-    return count_between(text, begin, [*end, document_marks(tokenizer).last])
+    answers = count_between(text, begin, [*end, document_marks(tokenizer).last])
+    return answers if task.shots is None else count_behind(answers, task.shots)
 
 
 def _ids_of(tokenizer: Tokenizer, mark: str) -> list[int]:
