@@ -86,7 +86,9 @@ def build(cls: type[T], *layers: Mapping[str, Any], aliases: Iterable[str] = ())
     try:
         return dotted.override(dotted.unchecked(cls, {}), *layers, read=read)
     except dotted.UnknownNameError as error:
-        suggestion = choices.nearest(_dashed(error.name), [*aliases, *map(_dashed, error.names)])
+        names = [*aliases, *map(_dashed, error.names)]
+        of_model = f"model.{_dashed(error.name)}"
+        suggestion = of_model if of_model in names else choices.nearest(_dashed(error.name), names)
         remedy = f"did you mean {suggestion}?" if suggestion else "--help lists all flags"
         raise UserError(f"unknown flag --{_dashed(error.name)}; {remedy}") from error
     except ValueError as error:

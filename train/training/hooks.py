@@ -117,7 +117,10 @@ class Hooks:
         self.recorder.tick(step, timed=not compiled)
         if step % run.log.every == 0:
             buffer.flush()
-            self.recorder.write("train", step, self._train_metrics(step, state.scale) | self._norms(step, state))
+            metrics = self._train_metrics(step, state.scale)
+            with self.recorder.clock.pause():
+                metrics |= self.layers.metrics(self.phases, step, state)
+            self.recorder.write("train", step, metrics)
         save = step % run.checkpoint.every == 0
         if save or step % run.eval.every == 0:
             buffer.flush()
@@ -158,15 +161,6 @@ class Hooks:
         if seconds and len(peaks) == len(self.peak_seconds):
             metrics["mfu"] = self.phases.mean(peaks, first, step) / seconds
         return metrics
-
-    def _norms(self, step: int, state: State) -> dict[str, float]:
-        """The norms of layers in the next step, where they are due."""
-        every = self.run.log.layers
-        if every is None or step % every or step >= self.run.steps:
-            return {}
-        phase = self.phases.at_step(step)
-        with self.recorder.clock.pause():
-            return self.layers.measure(phase.job, state, phase.batch(step))
 
     def _update_metrics(self, step: int, scale: LossScale | None, sums: Mapping[str, float]) -> dict[str, float]:
         """The learning rate of that step, the mean norm of gradients, and the scale of the loss."""

@@ -5,7 +5,7 @@ They are those of the first part of a batch, without dropout, beside the step an
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import jax
@@ -21,6 +21,7 @@ from train.losses.loss import objective
 from train.runs.state import State
 from train.training import stochastic_rounding
 from train.training.job import Job, extra_of_state
+from train.training.phases import PhaseJobs
 from train.training.step import run_numbers, split_params
 
 # Begins the names of these metrics: layers/grad_norm/encoder.0.mixer.
@@ -35,14 +36,20 @@ class LayerNorms:
     """The programs that measure layers: one for each job of a run."""
 
     def __init__(self):
-        self._programs = {}
+        self._programs: dict[int, Callable[..., dict[str, Array]]] = {}
 
-    def measure(self, job: Job, state: State, batch: Mapping[str, Array]) -> dict[str, float]:
-        """Metrics of the next step: `grad_norm` and `update_norm` by layer and kind of parameters, before the rate is
-        clipped and behind the optimizer; `branch` is the norm of what a sublayer adds over that of what its block
-        reads, of the blocks in the order in which they run."""
+    def metrics(self, phases: PhaseJobs, step: int, state: State) -> dict[str, float]:
+        """Those of the state after a step, where they are due; by the batch of the next step.
+
+        `grad_norm` and `update_norm` are by layer and kind of parameters: before clipping, and behind the optimizer.
+        `branch` is the norm of what a sublayer adds over that of what its block reads; blocks count as they run.
+        """
+        run = phases.job.run
+        if run.log.layers is None or step % run.log.layers or step >= run.steps:
+            return {}
+        job = (phase := phases.at_step(step)).job
         program = self._programs.setdefault(id(job), jax.jit(lambda *inputs: _measure(job, *inputs)))
-        fields = jax.tree.map(lambda leaf: leaf[0], dict(batch))
+        fields = jax.tree.map(lambda leaf: leaf[0], phase.batch(step))
         values = jax.device_get(program(state, fields))
         return {f"{PREFIX}{name}": float(value) for name, value in values.items()}
 
@@ -102,7 +109,7 @@ def _names(specs: PyTree) -> dict[str, tuple[str, tuple[int, ...]]]:
     return names
 
 
-def _branches(function) -> dict[str, Array]:
+def _branches(function: Callable[[], Array]) -> dict[str, Array]:
     """What sublayers add over what their block reads, by block and sublayer, from the names in the program of a
     function; none of blocks that hide them, as reversible ones do."""
     closed = jax.make_jaxpr(function)()
