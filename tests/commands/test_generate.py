@@ -95,7 +95,7 @@ def test_a_draft_changes_no_greedy_text():
         assert objects("--prompt=the dog", "--strategy=greedy", "--max-new-tokens=20", f"--draft={draft}") == plain
     code, _, err = call(generate, "--run=bpe", "--prompt=the dog", "--strategy=greedy", "--draft=bpe", *SHORT)
     assert code == 0
-    assert "tokens a pass of the model" in err
+    assert "tokens a pass of the model, one text at a time" in err
     assert written("--prompt=the dog", "--draft=ngram", *SHORT) == written("--prompt=the dog", "--draft=ngram", *SHORT)
     for words, message in (
         (("--draft=char",), "--draft=char has another tokenizer than --run=bpe"),

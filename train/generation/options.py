@@ -61,7 +61,7 @@ class GenerateOptions:
     n: completions of each prompt: samples, or the best of a beam
     stop: text that ends a completion and is left out; several are joined by |, a line break is \\n
     sliding_context: continue from the second half of a text that fills all positions; default: as in training
-    draft: a run of a smaller model, or ngram: it proposes tokens, and the model checks them (sample, greedy)
+    draft: a run of a smaller model, or ngram: it proposes tokens, the model checks them, text by text (sample, greedy)
     logprobs: also show every token and its log-probability (sample, greedy)
     batch: texts at a time
     strategy: greedy | sample | beam; by default the one of the other flags, else sample, or beam to translate

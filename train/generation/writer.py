@@ -115,7 +115,7 @@ class ContinuationWriter:
     def _report_draft(self):
         """Says how much a draft has saved."""
         if passes := self.decoder.tokens_per_pass:
-            self.log.info(f"draft: {sum(passes) / len(passes):.1f} tokens a pass of the model")
+            self.log.info(f"draft: {sum(passes) / len(passes):.1f} tokens a pass of the model, one text at a time")
 
     def _max_new_tokens(self, prompt: list[int]) -> int:
         """The most tokens to add to a prompt. Raises UserError if the model has too few positions."""

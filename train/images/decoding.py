@@ -35,8 +35,9 @@ class BrokenImageError(ValueError):
 def decode(source: str | Path | bytes, channels: int = 3) -> Image.Image:
     """A file, or its bytes -> a picture of `channels` 1 (grey) or 3 (RGB), turned as its EXIF orientation says.
 
-    What is transparent becomes white. Of several frames the first is taken. 16-bit grey becomes 8-bit. Raises
-    BrokenImageError for a file that is missing, empty, damaged, of another format or of more than MAX_PIXELS.
+    What is transparent becomes white. Of several frames the first is taken. 16-bit grey becomes 8-bit by a division by
+    257, which a UserWarning says: transformers cuts it at 255. Raises BrokenImageError for a file that is missing,
+    empty, damaged, of another format or of more than MAX_PIXELS.
     """
     try:
         with _opened(source) as file, Image.open(file, formats=FORMATS) as image:
@@ -71,6 +72,9 @@ def _opened(source: str | Path | bytes) -> Iterator[IO[bytes]]:
 def _converted(image: Image.Image, mode: str) -> Image.Image:
     """A picture of any mode in the mode "L" or "RGB"."""
     if image.mode.startswith("I"):  # 16 bits
+        warnings.warn(
+            "pictures of 16 bits: greys are divided by 257; transformers makes all above 255 white", stacklevel=2
+        )
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
     if image.mode == "P" and "transparency" not in image.info:
         image = image.convert("RGB")

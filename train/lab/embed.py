@@ -86,7 +86,7 @@ def embed(argv):
     from train.screens.console import Log
 
     log = Log()
-    encode = open_encoder(options, log, pictures=not isinstance(items[0], str))
+    encode = open_encoder(options, log, not isinstance(items[0], str), changes)
     queries = [options.query] if options.query else []
     if options.vectors:
         vectors = _saved(options, count)

@@ -49,7 +49,8 @@ def lion(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
 def adafactor(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
     """Shazeer & Stern 2018, algorithm 4, without a first moment.
 
-    Rate and decay are as in AdamW (Zhai et al. 2022, section 3.4).
+    Rate and decay are as in AdamW (Zhai et al. 2022, section 3.4): steps do not follow the size of the parameters, as
+    with `scale_parameter=False, relative_step=False` of transformers.
     """
     decay = optax.add_decayed_weights(options.decay, tfm.decay_mask(specs))
     return optax.chain(scale_by_factors(specs, options.beta2), decay, optax.scale_by_learning_rate(rate))
@@ -58,7 +59,8 @@ def adafactor(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTran
 def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
     """Jordan et al. 2024 for the matrices of layers; AdamW for tables, biases and norms.
 
-    Updates are as large as those of AdamW (Liu et al. 2025, eq. 4). `options.beta1` is the momentum too.
+    Updates are as large as those of AdamW (Liu et al. 2025, eq. 4), as with `adjust_lr_fn="match_rms_adamw"` of torch.
+    `options.beta1` is the momentum too, Nesterov's. The polynomial is in float32, that of torch in bfloat16.
     """
     matrices = optax.chain(
         optax.trace(options.beta1, nesterov=True),

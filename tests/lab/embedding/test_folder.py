@@ -115,6 +115,26 @@ def test_refusals(home, tmp_path):
 
 
 @pytest.mark.slow
+def test_control_tokens_in_texts_are_what_the_flag_says(home, tmp_path):
+    """By default text; what the flag says wins over what the run has."""
+    (tmp_path / "in.txt").write_text("the [MASK] sat\nit was.\n")
+    paths = {mode: tmp_path / f"{mode}.npy" for mode in ("text", "keep")}
+    flags = [f"--run={home / 'mlm'}", f"--file={tmp_path / 'in.txt'}"]
+    for mode, path in paths.items():
+        assert call(main, *flags, f"--to={path}", f"--data.control-tokens={mode}")[0] == 0
+    as_text, kept = (np.load(path) for path in paths.values())
+    np.testing.assert_allclose(as_text, embed(home / "mlm", ["the [MASK] sat", "it was."]), atol=1e-6)
+    mask = states_of(home / "mlm", "the [MASK] sat")[-1].mean(0)
+    np.testing.assert_allclose(kept[0], mask, atol=2e-5)
+    assert abs(as_text[0] - mask).max() > 1e-3
+    refused = f"--to={tmp_path / 'error.npy'}"
+    code, _, err = call(main, *flags, refused, "--data.control-tokens=error")
+    assert code == 2
+    assert "--data.control-tokens=error: [MASK] stands in the text 'the [MASK] sat'; remove it" in err
+    assert not (tmp_path / "error.npy").exists()
+
+
+@pytest.mark.slow
 def test_command(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")

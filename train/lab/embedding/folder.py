@@ -20,7 +20,7 @@ from train.data.tokens import TokenizedTexts, in_memory
 from train.devices.compiling import jit_reading
 from train.lab.embedding.expansion import Expansion
 from train.runs.hf_folder import HfFolder
-from train.runs.run_folder import RunFolder, open_folder
+from train.runs.run_folder import NO_CHANGES, RunFolder, open_folder
 from train.screens.finite import checked
 from train.settings.gate import user_errors
 from train.text import control_tokens, special, tokenize
@@ -73,8 +73,8 @@ class Reading:
 class FolderEncoder:
     """`encoder(texts)` -> float32 [N,D]. Raises UserError where the folder, its model or a text cannot be used."""
 
-    def __init__(self, path: str, pooling: Pooling, log):
-        folder = open_folder(path)
+    def __init__(self, path: str, pooling: Pooling, log, changes: Mapping[str, object] = NO_CHANGES):
+        folder = open_folder(path, changes)
         if folder.task.processor is not TOKENIZER:
             raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
         self.pooling, self.log, self.tokenizer = pooling, log, folder.processor

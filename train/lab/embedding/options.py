@@ -1,8 +1,9 @@
 """What encodes texts, as flags say it: a folder with a pooling, or a file of word vectors."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,8 @@ from train import UserError
 
 # Texts, or pictures of a model that reads both, -> vectors.
 Encode = Callable[[Sequence[Any]], np.ndarray]
+
+NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +67,13 @@ class TextEncoderOptions:
         return tuple(int(word) for word in words)
 
 
-def open_encoder(options: TextEncoderOptions, log, pictures: bool = False) -> Encode:
+def open_encoder(
+    options: TextEncoderOptions, log, pictures: bool = False, data_flags: Mapping[str, object] = NO_FLAGS
+) -> Encode:
     """The function from texts to vectors float32 [N,D] that the options name.
 
-    `pictures` says that it is to read pictures too. Raises UserError for bad files, and where it cannot.
+    `pictures` says that it is to read pictures too; of the flags --data.* that of control tokens counts. Raises
+    UserError for bad files, and where it cannot.
     """
     if options.encoder and pictures:
         raise UserError(f"--encoder={options.encoder} reads words; name a run of pictures and captions with --run")
@@ -80,7 +86,8 @@ def open_encoder(options: TextEncoderOptions, log, pictures: bool = False) -> En
     from train.lab.embedding.towers import folder_encoder
 
     pooling = Pooling(options.pool, options.layers, options.length, options.expand, options.prompt)
-    encoders = [folder_encoder(path, pooling, log, pictures) for path in options.runs]
+    changes = {name: value for name, value in data_flags.items() if name == "data.control_tokens"}
+    encoders = [folder_encoder(path, pooling, log, pictures, changes) for path in options.runs]
     return lambda texts: np.concatenate([encode(texts) for encode in encoders], axis=1)
 
 

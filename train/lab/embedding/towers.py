@@ -1,6 +1,6 @@
 """Texts and pictures as vectors of one space, by a model with a tower for each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -9,6 +9,7 @@ from train import UserError
 from train.lab.embedding.folder import FolderEncoder, Pooling
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
+from train.text import control_tokens
 
 
 @final
@@ -30,14 +31,18 @@ class TowersEncoder:
 
     def __call__(self, items: Sequence[object]) -> np.ndarray:
         """The vector of each item."""
-        return self.encode(self.params, self.folder, list(items), self.log)
+        with control_tokens.reading(self.folder.config.data.control_tokens):
+            return self.encode(self.params, self.folder, list(items), self.log)
 
 
-def folder_encoder(path: str, pooling: Pooling, log, pictures: bool) -> TowersEncoder | FolderEncoder:
-    """The encoder of a folder. Raises UserError where it is to read pictures, and reads texts alone."""
-    folder = open_folder(path)
+def folder_encoder(
+    path: str, pooling: Pooling, log, pictures: bool, changes: Mapping[str, object]
+) -> TowersEncoder | FolderEncoder:
+    """The encoder of a folder, with some values of its run changed. Raises UserError where it is to read pictures, and
+    reads texts alone."""
+    folder = open_folder(path, changes)
     if folder.task.encode_items:
         return TowersEncoder(folder, pooling, log)
     if pictures:
         raise UserError(f"--run={path} reads no pictures with texts; name a run of --task=contrast with --model.images")
-    return FolderEncoder(path, pooling, log)
+    return FolderEncoder(path, pooling, log, changes)
