@@ -1,4 +1,4 @@
-"""Sources of validation rows apart: batches of one source, and what is measured of each."""
+"""Sources apart: validation batches of one source, training batches that say theirs, and what is measured of each."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -6,10 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from train.data import mixture
+from train.data.fields import Field
 from train.data.mixture import Phase
 
 # Between the name of a sum or a metric and that of a source.
 OF = "/"
+
+# The field of training batches of several sources: 1 for the source of a row. No task declares it.
+FIELD = "sources"
+SPEC = {FIELD: Field("Bs", np.float32)}
 
 
 class SourceBatch(NamedTuple):
@@ -38,10 +43,21 @@ def batches(sizes: Mapping[str, int], batch_size: int, max_batches: int = 0) -> 
     return kept
 
 
+def field(sources: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    """The field `FIELD` [B,S] of training rows whose sources have these numbers, int [B]; of a single source none."""
+    return {FIELD: np.eye(count, dtype=np.float32)[sources]} if count > 1 else {}
+
+
 def epochs(sizes: Mapping[str, int], phases: Sequence[Phase], rows: int) -> dict[str, float]:
     """`epochs/NAME`: how often the rows of each of several sources were read in the first `rows` rows of a run."""
     counts = mixture.counts_before(np.array([rows]), phases, list(sizes))[:, 0] if len(sizes) > 1 else np.zeros(0)
     return {f"epochs{OF}{name}": float(count / sizes[name]) for name, count in zip(sizes, counts, strict=False)}
+
+
+def train_losses(names: Sequence[str], sums: Mapping[str, float]) -> dict[str, float]:
+    """`loss/NAME` of every source that has targets among the sums of training steps, where they have it by number."""
+    weights = {name: (index, sums.get(f"weight{OF}{index}", 0.0)) for index, name in enumerate(names)}
+    return {f"loss{OF}{name}": sums[f"loss{OF}{index}"] / weight for name, (index, weight) in weights.items() if weight}
 
 
 def metrics(

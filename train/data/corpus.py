@@ -103,7 +103,9 @@ class Corpus(Generic[AnyRows]):
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""
-        return self._fields(self.train, *self.rows(n + self.skipped), self._rng(0, n), self.layout, local_rows)
+        segmentations, rows = self.rows(n + self.skipped)
+        fields = self._fields(self.train, segmentations, rows, self._rng(0, n), self.layout, local_rows)
+        return fields | by_source.field(segmentations, 0 if self._continues else len(self._sources))
 
     def batch_ahead(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """`batch(n, local_rows)`, with the same `local_rows` every time.
@@ -129,7 +131,8 @@ class Corpus(Generic[AnyRows]):
             return [rows.batch(batch_rows, self._rng(0, 0)) for rows, batch_rows in examples]
         layout, (segmentations, rows) = self.layout, self.rows(0)
         if layout is None:
-            return [self._fields(self.train, segmentations, rows, self._rng(0, 0), None)]
+            fields = self._fields(self.train, segmentations, rows, self._rng(0, 0), None)
+            return [fields | by_source.field(segmentations, 0 if self._continues else len(self._sources))]
         sizes = np.stack([part.sizes for part in self.train])[segmentations, rows]  # type: ignore[attr-defined]
         return [
             self._fields(self.train, segmentations, kept, self._rng(0, 0), of_length)
@@ -149,9 +152,11 @@ class Corpus(Generic[AnyRows]):
         sizes: Mapping[str, int] = self._facts.get("eval_sources", {})  # type: ignore[assignment]
         return [] if self._continues else by_source.batches(sizes, self.run.batch.size, max_batches)
 
-    def epochs(self, step: int) -> dict[str, float]:
-        """`epochs/NAME`: how often the rows of each of several sources were read in the first `step` steps."""
-        return by_source.epochs(self._sources, self.shares, (step + self.skipped) * self.run.batch.size)
+    def source_metrics(self, step: int, sums: Mapping[str, float]) -> dict[str, float]:
+        """Of several sources: `epochs/NAME`, how often the rows of each were read in the first `step` steps, and
+        `loss/NAME`, from the sums of the steps since the last log line."""
+        epochs = by_source.epochs(self._sources, self.shares, (step + self.skipped) * self.run.batch.size)
+        return epochs | by_source.train_losses(list(self._sources), sums)
 
     def _valid_order(self, max_batches: int) -> tuple[text_rows.Layout | None, Iterable[tuple[int, np.ndarray]]]:
         """The layout, and the number and the rows of each validation batch, -1 for an empty row."""

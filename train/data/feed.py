@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from train.data import mixture
+from train.data import by_source, mixture
 from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
 from train.data.mixture import Phase
@@ -167,6 +167,8 @@ def to_devices(batch: Mapping[str, np.ndarray], spec: BatchSpec, mesh, parts: in
     Lengths that `mesh.context` does not divide are filled up with zeros, which count for nothing.
     """
     import jax
+
+    spec = {**by_source.SPEC, **spec}
 
     def send(name, array):
         target = layout(spec[name], array.shape, mesh, parts)

@@ -68,3 +68,17 @@ def objective(outputs: Sums) -> Array:
 def scalar_sums(outputs: Sums) -> dict[str, Array]:
     """The sums over a batch among the outputs of a loss."""
     return {name: value for name, value in outputs.items() if getattr(value, "ndim", None) == 0}
+
+
+def source_sums(batch: Mapping[str, Array], weights: Array, *losses: Array) -> dict[str, Array]:
+    """`loss/S` and `weight/S`, float32 scalars, of source number S of a mixture: the parts that its rows have of the
+    sums of `losses` and `weights`, each [B,...] and weighted already. A batch of one source alone has none."""
+    if "sources" not in batch:
+        return {}
+    is_of = batch["sources"]
+    sums: dict[str, Array] = {}
+    for name, arrays in {"loss": losses, "weight": (weights,)}.items():
+        of_rows = sum(values.sum(tuple(range(1, values.ndim))) for values in arrays)
+        by_source = (of_rows[:, None] * is_of).sum(0)
+        sums |= {f"{name}/{source}": by_source[source] for source in range(is_of.shape[1])}
+    return sums

@@ -17,19 +17,23 @@ MAX_NAMED = 40
 
 
 def curves(lines: Sequence[Mapping[str, float | str]], folder: Path):
-    """plots/loss.png and plots/lr.png from the lines of metrics.jsonl."""
-    _curve(lines, "loss", ("train", "eval"), "loss", folder / "plots" / "loss.png")
-    _curve(lines, "rate", ("train",), "learning rate", folder / "plots" / "lr.png")
+    """plots/loss.png and plots/lr.png from the lines of metrics.jsonl; of a mixture also plots/sources.png."""
+    _curve(lines, {"train": ("train", "loss"), "eval": ("eval", "loss")}, "loss", folder / "plots" / "loss.png")
+    _curve(lines, {"train": ("train", "rate")}, "learning rate", folder / "plots" / "lr.png")
+    keys = dict.fromkeys(key for line in lines if line["split"] == "train" for key in line if key.startswith("loss/"))
+    if keys:
+        of_sources = {key.removeprefix("loss/"): ("train", key) for key in keys}
+        _curve(lines, of_sources, "loss of training rows", folder / "plots" / "sources.png")
 
 
-def _curve(lines: Sequence[Mapping[str, float | str]], key: str, splits: Sequence[str], label: str, path: Path):
-    """A metric by step, with a line for each split."""
+def _curve(lines: Sequence[Mapping[str, float | str]], metrics: Mapping[str, tuple[str, str]], label: str, path: Path):
+    """Metrics by step: a line for each name, of a split and a key."""
     with figure(path, (7, 4)) as axes:
-        for split in splits:
+        for name, (split, key) in metrics.items():
             points = [(line["step"], line[key]) for line in lines if line["split"] == split and key in line]
             if points:
                 steps, values = zip(*points, strict=True)
-                axes.plot(steps, values, label=split, marker="o" if len(points) < 30 else None, markersize=3)
+                axes.plot(steps, values, label=name, marker="o" if len(points) < 30 else None, markersize=3)
         axes.set(xlabel="step", ylabel=label)
         axes.grid(alpha=0.3)
         if len(axes.lines) > 1:

@@ -152,7 +152,8 @@ class Hooks:
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
         metrics = _phase_metrics(self.phases, step) | training_metrics(self.phases.job.task.metrics, sums)
-        metrics |= self._update_metrics(step, scale, sums) | self.phases.of_state(step).corpus.epochs(step)
+        metrics |= self._update_metrics(step, scale, sums)
+        metrics |= self.phases.of_state(step).corpus.source_metrics(step, sums)
         first = step - int(sums["steps"])
         if seconds:
             tokens = self.phases.mean(self.phases.tokens, first, step)

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import tfm
 from train import UserError
-from train.data import feed
+from train.data import by_source, feed
 from train.data.fields import BatchSpec, Field
 from train.data.text_rows import Layout
 from train.devices.mesh import bytes_per_device
@@ -156,8 +156,10 @@ def _loss(job: Job) -> Loss:
 def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:
     """The shapes [parts, rows, ...] of all batches that the corpus of a job makes."""
 
+    spec = {**by_source.SPEC, **job.batch_spec}
+
     def on_mesh(name: str, array) -> tuple[int, ...]:
-        return feed.layout(job.batch_spec[name], array.shape, job.mesh, job.run.batch.accumulate).shape
+        return feed.layout(spec[name], array.shape, job.mesh, job.run.batch.accumulate).shape
 
     return [{name: on_mesh(name, array) for name, array in batch.items()} for batch in corpus.example_batches()]
 

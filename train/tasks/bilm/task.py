@@ -31,6 +31,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import DocumentTokens
+from train.losses.loss import source_sums
 from train.metrics import scores
 from train.screens.console import Log
 from train.settings.schema import Run
@@ -74,15 +75,16 @@ def loss(
     """
     mask = packing.row_mask(model, batch["segments"])
     hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], key=key)
-    totals, hits = [], []
+    totals, hits, losses = [], [], []
     for states, prefix in zip(tfm.directions(hidden), ("", "previous_"), strict=True):
         targets, weights = batch[f"{prefix}targets"], batch[f"{prefix}weights"]
         if "samples" in batch:
             samples, bias = batch["samples"], params.bias
             totals.append(tfm.sampled_loss(params.output, bias, states, targets, weights, samples, model.vocab))
             continue
-        total, _, hit = tfm.vocabulary_loss(model, params.output, states, targets, weights, bias=params.bias)
+        total, of_targets, hit = tfm.vocabulary_loss(model, params.output, states, targets, weights, bias=params.bias)
         totals.append(total)
+        losses.append(of_targets * weights)
         hits.append((hit.astype(jnp.float32) * weights).sum())
     weight = batch["weights"].sum() + batch["previous_weights"].sum()
     return {
@@ -91,6 +93,7 @@ def loss(
         "weight": weight,
         "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weight,
         **({"right": hits[0] + hits[1]} if hits else {}),
+        **(source_sums(batch, batch["weights"] + batch["previous_weights"], *losses) if losses else {}),
     }
 
 

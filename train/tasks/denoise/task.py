@@ -29,6 +29,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import DocumentTokens
+from train.losses.loss import source_sums
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.metrics import scores
 from train.screens.console import Log
@@ -86,7 +87,7 @@ def outputs(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], 
 def sums(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], outputs: TokenOutputs) -> dict[str, Array]:
     """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
     weights, words = batch["weights"], batch["words"]
-    total, _, hits = tfm.vocabulary_loss(
+    total, losses, hits = tfm.vocabulary_loss(
         model, outputs.table, outputs.features, batch["targets"], weights, bias=outputs.bias
     )
     return {
@@ -96,6 +97,7 @@ def sums(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], out
         "right": (hits.astype(jnp.float32) * words).sum(),
         "used": weights.sum() + (batch["valid"] > 0).sum().astype(jnp.float32),
         "places": jnp.float32(weights.size + batch["valid"].size),
+        **source_sums(batch, weights, losses * weights),
     }
 
 

@@ -28,6 +28,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import DocumentTokens
+from train.losses.loss import source_sums
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.metrics import scores
 from train.screens.console import Log
@@ -68,7 +69,7 @@ def sums(
 ) -> dict[str, Array]:
     """Sums over the rows of a batch, float32: `loss`, the bound in nats, `weight`, their tokens, and the parts of the
     other metrics."""
-    total, _, hits = tfm.vocabulary_loss(
+    total, losses, hits = tfm.vocabulary_loss(
         model, outputs.table, outputs.features, batch["targets"], batch["weights"], bias=outputs.bias
     )
     is_masked = (batch["weights"] > 0).astype(jnp.float32)
@@ -80,6 +81,7 @@ def sums(
         "right": (hits.astype(jnp.float32) * is_masked).sum(),
         "bytes": batch["bytes"].sum(),
         "padding": (1 - valid).mean() * valid.sum(),
+        **source_sums(batch, valid, losses * batch["weights"]),
     }
 
 

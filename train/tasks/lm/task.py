@@ -34,6 +34,7 @@ from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import generated
 from train.data.tokens import DocumentTokens, TokenizedTexts, encode
+from train.losses.loss import source_sums
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.metrics import scores
 from train.screens.console import Log
@@ -97,7 +98,7 @@ def sums(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], outp
 
     With a `memory` of the rows before, the sums have that of the next rows.
     """
-    total, _, hits = tfm.vocabulary_loss(
+    total, losses, hits = tfm.vocabulary_loss(
         model, outputs.table, outputs.features, batch["targets"], batch["weights"], bias=outputs.bias
     )
     right, weight = hits.astype(jnp.float32), batch["weights"].sum()
@@ -107,6 +108,7 @@ def sums(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], outp
         "right": (right * batch["weights"]).sum(),
         "bytes": batch["bytes"].sum(),
         "used": (batch["weights"] > 0).astype(jnp.float32).mean() * weight,
+        **source_sums(batch, batch["weights"], losses * batch["weights"]),
         **({} if outputs.memory is None else {"memory": outputs.memory}),
     }
 

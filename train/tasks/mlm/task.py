@@ -33,6 +33,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import PLAIN, DocumentTokens, Segmentation, encode, segmentations
+from train.losses.loss import source_sums
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.metrics import scores
 from train.screens.console import Log
@@ -90,7 +91,7 @@ def sums(
     With next-sentence prediction, `loss` is the mean loss of a token plus the mean loss of a pair, times `weight`; of
     one part of a batch, its share of that.
     """
-    total, _, hits = tfm.vocabulary_loss(
+    total, losses, hits = tfm.vocabulary_loss(
         model, outputs.table, outputs.features, batch["targets"], batch["weights"], bias=outputs.bias
     )
     right, weight = hits.astype(jnp.float32), batch["weights"].sum()
@@ -101,6 +102,7 @@ def sums(
         "words": batch["words"].sum(),
         "right_words": (right * batch["words"]).sum(),
         "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weight,
+        **source_sums(batch, batch["weights"], losses * batch["weights"]),
     }
     return of_tokens if params.next is None else of_tokens | _next_loss(params, model, batch, outputs.hidden, of_tokens)
 

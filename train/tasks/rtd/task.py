@@ -38,7 +38,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.tokens import DocumentTokens
-from train.losses.loss import RatioLoss
+from train.losses.loss import RatioLoss, source_sums
 from train.metrics import scores
 from train.screens.console import Log
 from train.settings.schema import Run
@@ -102,12 +102,13 @@ def compute(
     """
     replacement, logits = outputs(params, model, batch, key)
     generator, small = tfm.generator_of(params), tfm.generator_config(model, params.generator.shape)
-    of_generator, _, hits = tfm.vocabulary_loss(
+    of_generator, losses, hits = tfm.vocabulary_loss(
         small, generator.output, replacement.features, batch["targets"], batch["weights"], bias=generator.head.bias
     )
     is_token = (batch["segments"] > 0).astype(jnp.float32)
     replaced, weight, scale = replacement.is_replaced.astype(jnp.float32), batch["weights"].sum(), batch["scale"].mean()
-    of_tokens = ((jnp.logaddexp(0, logits) - replaced * logits) * is_token).sum()
+    losses_read = (jnp.logaddexp(0, logits) - replaced * logits) * is_token
+    of_tokens = losses_read.sum()
     ratio = batch["total_predicted"] / jnp.maximum(batch["total_tokens"], 1)
     return {
         "loss": of_generator + scale * ratio * of_tokens,
@@ -122,6 +123,7 @@ def compute(
         "padding": (1 - is_token).mean() * weight,
         "scores": logits,
         "labels": jnp.where(is_token > 0, replaced, -1),
+        **source_sums(batch, batch["weights"], losses * batch["weights"], scale * ratio * losses_read),
     }
 
 
