@@ -3,12 +3,17 @@
 JAX notices that after 100 seconds, in a stack trace, and never where a process hangs. Here each process writes a beat
 into JAX's coordination service every few seconds, and reads those of the others. Whose beat stays as it is for
 `--distributed.patience` seconds is gone. Where all beat, and none takes a step for `--distributed.stall` seconds, the
-slowest is named. The exit code, EX_TEMPFAIL of sysexits.h, says to start all again, with `--resume`.
+slowest is named. The service is a part of process 0: where that is killed, JAX aborts the others at once, and a handler
+of this signal says why. The exit code, EX_TEMPFAIL of sysexits.h, says to start all again, with `--resume`.
 """
 
 import contextlib
+import ctypes
 import os
 import platform
+import re
+import signal
+import socket
 import threading
 import time
 import traceback
@@ -21,6 +26,12 @@ START_AGAIN = 75
 
 # Beats in the seconds of patience; and the most processes that all read the beats of all: of more, only process 0 does.
 _BEATS, _READERS = 10, 64
+
+# The share of the seconds of patience by which processes may differ in what they miss: at least a few beats.
+_SOON = 0.7
+
+# How XLA's errors of processes that compute together begin, where they are no JaxRuntimeError.
+_LOST = re.compile("UNKNOWN|UNAVAILABLE|ABORTED|CANCELLED|INTERNAL|DEADLINE_EXCEEDED")
 
 _FOLDER = "tfm/beat/"
 
@@ -63,6 +74,12 @@ class Peers:
                 self._beats[peer] = beat, now
             if beat.done != before.done:
                 self._moved = now
+
+    def after_coordinator(self, now: float) -> str:
+        """The sentence where the coordination service does not answer any more. Process 0 may have ended because it
+        misses a process that this one would soon miss too."""
+        soon = now + self.patience * _SOON
+        return self.verdict(soon) or f"{self._name(0)} ended, and the coordination service with it"
 
     def verdict(self, now: float) -> str:
         """The sentence about what is wrong; "" if nothing is."""
@@ -118,12 +135,18 @@ class Watchdog:
         traceback.print_exception(error)
         self._say(f"the processes lost each other, and all still live: {str(error).partition(chr(10))[0][:200]}")
 
+    def aborted(self, coordinator: str):
+        """JAX is about to abort: if the service at `coordinator` (host:port) is gone, says so and ends."""
+        if not _answers(coordinator):
+            self._say(self._peers.after_coordinator(time.monotonic()))
+
     def _exchange(self):
-        while not self._closed.wait(self._every):
+        while not self._closed.is_set():
             self._own = self._own._replace(beats=self._own.beats + 1)
             with contextlib.suppress(Exception):  # what it could not hear is missing, and that is noticed
                 self._write()
                 self._peers.hear(self._read(), time.monotonic())
+            self._closed.wait(self._every)
 
     def _write(self):
         self._client.key_value_set(f"{_FOLDER}{self._peers.process}", self._own.to_text(), allow_overwrite=True)
@@ -148,6 +171,30 @@ class Watchdog:
         self._end(START_AGAIN)
 
 
+def _answers(coordinator: str) -> bool:
+    """Whether somebody listens at host:port."""
+    host, _, port = coordinator.rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=5):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _handling_aborts(handle: Callable[[], None]) -> Iterator[None]:
+    """Inside, calls `handle` in a thread that aborts, and lets it go on. A handler of Python's would never run: it
+    waits for the main thread, and an abort for nobody."""
+    if os.name != "posix":
+        yield
+        return
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda signum: handle())
+    libc = ctypes.CDLL(None)
+    libc.signal(signal.SIGABRT, handler)
+    try:
+        yield
+    finally:
+        libc.signal(signal.SIGABRT, None)  # the default
+
+
 _running: list[Watchdog] = []
 
 
@@ -170,10 +217,13 @@ def watching(options: Distributed) -> Iterator[None]:
     watchdog = Watchdog(state.client, state.process_id, state.num_processes, options)
     _running.append(watchdog)
     try:
-        yield
-        watchdog.close()
-    except jax.errors.JaxRuntimeError as error:
-        watchdog.lost(error)
-        raise
+        with _handling_aborts(lambda: watchdog.aborted(state.coordinator_address)):
+            try:
+                yield
+                watchdog.close()
+            except (jax.errors.JaxRuntimeError, ValueError) as error:
+                if isinstance(error, jax.errors.JaxRuntimeError) or _LOST.match(str(error)):
+                    watchdog.lost(error)
+                raise
     finally:
         _running.remove(watchdog)
