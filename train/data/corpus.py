@@ -103,9 +103,7 @@ class Corpus(Generic[AnyRows]):
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""
-        segmentations, rows = self.rows(n + self.skipped)
-        fields = self._fields(self.train, segmentations, rows, self._rng(0, n), self.layout, local_rows)
-        return fields | by_source.field(segmentations, 0 if self._continues else len(self._sources))
+        return self._fields(self.train, *self.rows(n + self.skipped), self._rng(0, n), self.layout, local_rows)
 
     def batch_ahead(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """`batch(n, local_rows)`, with the same `local_rows` every time.
@@ -131,8 +129,7 @@ class Corpus(Generic[AnyRows]):
             return [rows.batch(batch_rows, self._rng(0, 0)) for rows, batch_rows in examples]
         layout, (segmentations, rows) = self.layout, self.rows(0)
         if layout is None:
-            fields = self._fields(self.train, segmentations, rows, self._rng(0, 0), None)
-            return [fields | by_source.field(segmentations, 0 if self._continues else len(self._sources))]
+            return [self._fields(self.train, segmentations, rows, self._rng(0, 0), None)]
         sizes = np.stack([part.sizes for part in self.train])[segmentations, rows]  # type: ignore[attr-defined]
         return [
             self._fields(self.train, segmentations, kept, self._rng(0, 0), of_length)
@@ -155,7 +152,8 @@ class Corpus(Generic[AnyRows]):
     def source_metrics(self, step: int, sums: Mapping[str, float]) -> dict[str, float]:
         """Of several sources: `epochs/NAME`, how often the rows of each were read in the first `step` steps, and
         `loss/NAME`, from the sums of the steps since the last log line."""
-        epochs = by_source.epochs(self._sources, self.shares, (step + self.skipped) * self.run.batch.size)
+        rows = (step + self.skipped) * self.run.batch.size
+        epochs = by_source.epochs(self._sources, self.shares, rows)
         return epochs | by_source.train_losses(list(self._sources), sums)
 
     def _valid_order(self, max_batches: int) -> tuple[text_rows.Layout | None, Iterable[tuple[int, np.ndarray]]]:
@@ -204,7 +202,7 @@ class Corpus(Generic[AnyRows]):
         local_rows: LocalRows | None = None,
     ) -> dict[str, np.ndarray]:
         """The fields of a batch. Where rows continue one another, `continues` [B] says that a row is not the first."""
-        kept = _only_local(rows, local_rows) if rows_of_task[0].independent_rows else rows
+        kept = feed.only_local(rows, local_rows) if rows_of_task[0].independent_rows else rows
         fields: dict[str, np.ndarray] = {}
         for index in dict.fromkeys(segmentations.tolist()):
             part, is_of = rows_of_task[index], segmentations == index
@@ -220,6 +218,7 @@ class Corpus(Generic[AnyRows]):
         if layout is not None:
             first: Any = rows_of_task[0]
             return layout.pack(fields, first.text_fields, rows, fields.pop("sizes"), first.specials.pad)
+        fields |= by_source.field(segmentations, len(rows_of_task) if self.shares else 0)
         return fields | {"continues": rows > 0} if self._continues else fields
 
     def _layout(self, rows_of_task: Sequence[AnyRows]) -> text_rows.Layout | None:
@@ -291,15 +290,3 @@ class Corpus(Generic[AnyRows]):
 
     def _rng(self, stream: int, n: int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.run.seed, stream, n])))
-
-
-def _only_local(rows: np.ndarray, local_rows: LocalRows | None) -> np.ndarray:
-    """Keeps this process's rows and replaces others by -1.
-
-    The largest row number stays too: buckets look up the batch shape by it.
-    """
-    if local_rows is None:
-        return rows
-    keep = local_rows(len(rows)).copy()
-    keep[rows.argmax()] = True
-    return np.where(keep, rows, -1)

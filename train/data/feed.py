@@ -191,3 +191,15 @@ def local_rows(mesh, parts: int, rows: int) -> np.ndarray:
     for index in sharding.addressable_devices_indices_map(is_local.shape).values():
         is_local[index] = True
     return is_local.ravel()
+
+
+def only_local(rows: np.ndarray, local_rows: Callable[[int], np.ndarray] | None) -> np.ndarray:
+    """Keeps this process's rows and replaces others by -1.
+
+    The largest row number stays too: buckets look up the batch shape by it.
+    """
+    if local_rows is None:
+        return rows
+    keep = local_rows(len(rows)).copy()
+    keep[rows.argmax()] = True
+    return np.where(keep, rows, -1)

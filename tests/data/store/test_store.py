@@ -110,9 +110,10 @@ def test_a_mixture_of_stores(folder):
         f"{name} {tokens[name].train[0].tokens:,} tokens, {count} rows, {count / lengths[name]:.2f} epochs"
         for name, count in {"train": 80, "valid": 240}.items()
     )
-    assert corpus.epochs(0) == {"epochs/train": 0, "epochs/valid": 0}
-    assert corpus.epochs(40) == {"epochs/train": 80 / lengths["train"], "epochs/valid": 240 / lengths["valid"]}
-    assert tokens["train"].epochs(40) == {}
+    assert corpus.source_metrics(0, {}) == {"epochs/train": 0, "epochs/valid": 0}
+    epochs = {"epochs/train": 80 / lengths["train"], "epochs/valid": 240 / lengths["valid"]}
+    assert corpus.source_metrics(40, {}) == epochs
+    assert tokens["train"].source_metrics(40, {}) == {}
     whole_batch = corpus.batch(3)
     half = corpus.batch(3, lambda rows: np.arange(rows) < 4)
     kept = half["segments"].any(1)
