@@ -1,4 +1,4 @@
-"""Pictures with labels from folders, tables, arrays, TensorFlow datasets and the built-in drawings.
+"""Pictures with labels from folders, tables, arrays, shards, TensorFlow datasets and the built-in drawings.
 
 A row is {"image": a Picture, "digest": a hash of its content, "label": a text}. Pictures are decoded when a batch needs
 them.
@@ -19,7 +19,7 @@ from PIL import Image
 from train import UserError
 from train.data.sources import sources
 from train.data.sources.files import Columns, Format, Row, read
-from train.images import files
+from train.images import files, shards
 from train.images.checking import checked
 from train.images.decoding import ENDINGS, BrokenImageError, Picture, array_image, decode
 from train.settings.schema import Data
@@ -208,11 +208,13 @@ def _read_file(path: Path, data: Data, reader: PictureReader) -> list[Row]:
         return _rows(str(path), files.read_idx(path))
     if path.suffix.lower() in ENDINGS:
         return [{"image": PictureFile(str(path)), "label": path.absolute().parent.name}]
+    if path.suffix in shards.SHARDS:
+        return shards.rows(path, reader.columns, reader.several)
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind not in TABLES:
         raise UserError(
-            f"{path} is no picture ({', '.join(ENDINGS)}), no table ({', '.join(TABLES)}), no .npz and no IDX file "
-            "such as train-images-idx3-ubyte.gz"
+            f"{path} is no picture ({', '.join(ENDINGS)}), no table ({', '.join(TABLES)}), no file of many pictures "
+            f"({', '.join(shards.SHARDS)}), no .npz and no IDX file such as train-images-idx3-ubyte.gz"
         )
     return _table_rows(path, read(path, data, reader.columns), reader)
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 _ROWS, _BUFFER = 1024, 1 << 20
 
 
-def rows(path: str, columns: Reader) -> Iterator[Row]:
-    """The rows of a file; a dot in the name of a column leads into a column of columns. Raises UserError for a file
-    that is damaged, or lacks a column."""
+def rows(path: str, columns: Reader, together: int = _ROWS) -> Iterator[Row]:
+    """The rows of a file, of which `together` are read at a time; a dot in the name of a column leads into a column of
+    columns. Raises UserError for a file that is damaged, or lacks a column."""
     import pyarrow
 
     names = (*columns.texts, *columns.labels)
     try:
-        for batch in _parquet(path, names, columns) if path.endswith(".parquet") else _arrow(path):
+        for batch in _parquet(path, names, columns, together) if path.endswith(".parquet") else _arrow(path):
             _check(batch.schema.names, names, path, columns)
             values = [_column(batch, name).to_pylist() for name in names]
             for cells in zip(*values, strict=True):
@@ -38,12 +38,12 @@ def _check(present: list[str], names: tuple[str, ...], path: str, columns: Reade
         raise UserError(f"{path} has no column {missing[0]!r} (it has {', '.join(present)})")
 
 
-def _parquet(path: str, names: tuple[str, ...], columns: Reader) -> "Iterator[pyarrow.RecordBatch]":
+def _parquet(path: str, names: tuple[str, ...], columns: Reader, together: int) -> "Iterator[pyarrow.RecordBatch]":
     from pyarrow import parquet
 
     with opened(path) as file, parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False) as table:
         _check(table.schema_arrow.names, names, path, columns)
-        yield from table.iter_batches(batch_size=_ROWS, columns=list(names))
+        yield from table.iter_batches(batch_size=together, columns=list(names))
 
 
 def _arrow(path: str) -> "Iterator[pyarrow.RecordBatch]":

@@ -1,12 +1,15 @@
 """Rows of tars of samples, as WebDataset names them: files of a sample stand together and differ in their endings."""
 
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tfm.options import json_text
 from train import UserError
 from train.data.sources.files import Reader, Row
 from train.data.sources.opening import opened
+
+# What is made of a file of a sample: the tar, the file, and its ending -> any value.
+Member = Callable[[tarfile.TarFile, tarfile.TarInfo, str], object]
 
 
 def rows(path: str, columns: Reader) -> Iterator[Row]:
@@ -15,32 +18,43 @@ def rows(path: str, columns: Reader) -> Iterator[Row]:
     Raises UserError for a tar that is damaged, and for samples without a column.
     """
     names = (*columns.texts, *columns.labels)
+    for key, files in samples(path, text_of(names, path)):
+        yield columns.checked(files | inner(files, names, f"{path}, {key}"), f"{path}, {key}")
+
+
+def samples(path: str, value: Member, is_stream: bool = True) -> Iterator[tuple[str, Row]]:
+    """The name of every sample, and what `value` makes of its files, by their endings. A file that is no stream is read
+    where `value` reads, and nowhere else. Raises UserError for a tar that is damaged."""
+    key, files = "", Row()
     try:
-        for key, files in _samples(path, names):
-            yield columns.checked(files | _inner(files, names, f"{path}, {key}"), f"{path}, {key}")
+        with opened(path) as file, tarfile.open(fileobj=file, mode="r|" if is_stream else "r:") as archive:
+            for member in archive:
+                archive.members = []  # else it remembers all
+                folder, slash, name = member.name.rpartition("/")
+                stem, _, ending = name.partition(".")
+                if not member.isfile() or not stem:
+                    continue
+                if key and key != f"{folder}{slash}{stem}":
+                    yield key, files
+                    files = {}
+                key = f"{folder}{slash}{stem}"
+                if ending in files:
+                    raise UserError(f"{path} has two files {member.name}; make it again")
+                files[ending] = value(archive, member, ending)
     except tarfile.TarError as error:
         raise UserError(f"{path} is damaged, or no tar ({error}); make it again") from error
-
-
-def _samples(path: str, names: tuple[str, ...]) -> Iterator[tuple[str, Row]]:
-    """The files of every sample that a task reads, as text, by their endings; others are named, and not read."""
-    key, files = "", Row()
-    with opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            folder, slash, name = member.name.rpartition("/")
-            stem, _, ending = name.partition(".")
-            if not member.isfile() or not stem:
-                continue
-            if key and key != f"{folder}{slash}{stem}":
-                yield key, files
-                files = {}
-            key = f"{folder}{slash}{stem}"
-            if ending in files:
-                raise UserError(f"{path} has two files {member.name}; make it again")
-            is_read = any(name == ending or name.startswith(f"{ending}.") for name in names)
-            files[ending] = _text(archive, member, path) if is_read else ""
     if key:
         yield key, files
+
+
+def text_of(names: Sequence[str], path: str) -> Member:
+    """The text of the files that columns name; "" of others, which are not read."""
+
+    def text(archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> str:
+        is_read = any(name == ending or name.startswith(f"{ending}.") for name in names)
+        return _text(archive, member, path) if is_read else ""
+
+    return text
 
 
 def _text(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> str:
@@ -52,9 +66,9 @@ def _text(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> str:
         raise UserError(str(error)) from error
 
 
-def _inner(files: Row, names: tuple[str, ...], where: str) -> Row:
+def inner(files: Row, names: Sequence[str], where: str) -> Row:
     """The members of JSON files that columns name."""
-    inner: Row = {}
+    members: Row = {}
     for name in names:
         ending, _, member = name.partition(".")
         if name in files or ending not in files or not member:
@@ -66,5 +80,5 @@ def _inner(files: Row, names: tuple[str, ...], where: str) -> Row:
         for part in member.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         if value is not None:
-            inner[name] = value
-    return inner
+            members[name] = value
+    return members
