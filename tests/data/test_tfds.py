@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import importlib
+import itertools
 import logging
 import os
 import subprocess
@@ -13,7 +14,7 @@ import warnings
 import pytest
 
 from train import UserError
-from train.data.sources import files, sources
+from train.data.sources import files, sources, tfds
 from train.data.sources.tfds import read
 from train.files.suppress_output import suppress_output
 from train.main import main
@@ -231,6 +232,13 @@ def test_rows_are_what_was_written(stored, capfd):
 )
 def test_splits_and_versions(stored, source, numbers):
     assert sorted((row for row in read(source)), key=lambda row: row["number"]) == [expected(n) for n in numbers]
+
+
+def test_a_stream_reads_some_at_a_time(stored, monkeypatch):
+    monkeypatch.setattr(tfds, "_TOGETHER", 7)
+    expected, rows = read("tfds:tiny_reviews"), tfds.stream("tfds:tiny_reviews")
+    assert [*itertools.islice(rows, 8)] == expected[:8]
+    assert [*rows] == expected[8:]
 
 
 def test_parts_of_a_split(stored):
