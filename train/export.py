@@ -177,28 +177,23 @@ def _writer(options: ExportOptions, folder) -> Callable[[Any, Any, Path], dict[s
 def _write(folder, params, to: Path) -> dict[str, float]:
     """Writes the folder and reads it back; returns the largest differences, of every layer and of the output."""
     import tfm
-    from tfm.hf.match import match_family
     from tfm.low_rank import merge_low_rank
-    from train.runs import parity, written_files
+    from train.runs import hf_match, parity, written_files
 
-    model, updated = folder.config.model, params
-    params = merge_low_rank(params)
-    fields = folder.hf_fields()
-    named = {name: fields[name] for name in ("model_type", "architectures") if name in fields}
+    model = folder.config.model
     try:
-        family, architecture, hf_model, hf_params = match_family(model, params, named)
+        match = hf_match.match(folder, params)
     except ValueError as error:
         remedy = "; transformers classifies by the first token: train with --model.head.pool=first"
         raise UserError(
             f"--run={folder.path} cannot be exported: {error}{remedy if 'head.pool=' in str(error) else ''}"
         ) from error
-    fields = fields | {"model_type": family.name, "architectures": [architecture]}
-    folder.save_hf(to, hf_model, hf_params, fields)
+    folder.save_hf(to, match.model, match.params, match.fields)
     read_model, read_params = tfm.from_hf(to)
     layers = _token_differences(folder, to, read_model) | written_files.file_differences(folder, to)
-    layers |= parity.layer_differences(hf_model, hf_params, read_model, read_params)
-    layers |= parity.output_difference(model, updated, read_model, read_params)
-    return layers | _greedy_difference(folder, params, to, read_params)
+    layers |= parity.layer_differences(match.model, match.params, read_model, read_params)
+    layers |= parity.output_difference(model, params, read_model, read_params)
+    return layers | _greedy_difference(folder, merge_low_rank(params), to, read_params)
 
 
 def _token_differences(folder, to: Path, model) -> dict[str, float]:

@@ -63,15 +63,24 @@ def train(argv):
 
 
 def _next_commands(job, step: int, folder, finished: bool) -> str:
-    """What is saved where, and the commands that make sense after the run."""
+    """What is saved where, and the commands that make sense after the run; train.export if it can write the model."""
+    from train.runs.hf_match import is_held
+
     resume = f"python -m train.main --resume --out={folder}"
     if not finished:
         return f"stopped at step {step}, saved in {folder}; go on with\n  {resume}"
     names = ", ".join(sorted(path.name for path in folder.glob("[!.]*")))
-    commands = [f"python -m train.{command.format(folder=folder)}" for command in job.task.next_commands]
+    can_export = any(map(_exports, job.task.next_commands)) and is_held(folder, job.specs)
+    offered = [command for command in job.task.next_commands if can_export or not _exports(command)]
+    commands = [f"python -m train.{command.format(folder=folder)}" for command in offered]
     if not job.run.phases:
         commands.append(f"{resume} --steps={2 * job.run.steps}")
     return "\n  ".join([f"saved in {folder}: {names}; next:", *commands])
+
+
+def _exports(command: str) -> bool:
+    """Whether a command after a run writes a folder of transformers."""
+    return command.startswith("export ")
 
 
 def show_help(argv):

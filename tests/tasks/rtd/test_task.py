@@ -289,6 +289,7 @@ def test_a_generator_that_is_too_wide_is_refused_before_anything_is_written(text
 def test_others_take_the_discriminator(text, flags):
     """Fine-tuning and export; with an offset, their sum."""
     err = run(*SMALL, *flags, "--optim.rate=0.01", "--out=rtd")
+    assert "train.export --run=rtd" in err
     Path("labels.tsv").write_text("text\tlabel\n" + "".join(f"the cat sat {n}\t{n % 2}\n" for n in range(60)))
     err = run("--task=classify", "--init=rtd", "--data=labels.tsv", "--steps=2", "--batch.length=16", "--out=labels")
     assert "pooler" in err or "output" in err
@@ -322,7 +323,9 @@ def test_a_short_run_learns(tmp_path, monkeypatch):
     write_pairs(tmp_path / "text.txt", 6)
     flags = [flag for flag in FLAGS if not flag.startswith(("--steps", "--eval.every", "--checkpoint.every"))]
     flags += ["--tokenizer.kind=word", "--batch.size=16", "--batch.length=16", "--steps=600", "--eval.every=600"]
-    run("--task=rtd", *flags, "--out=run")
+    err = run("--task=rtd", *flags, "--out=run")
+    assert "--init=run" in err
+    assert "train.export" not in err, "no folder holds windows: train.export refuses, and nothing offers it"
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["eval_auc"] > 0.7
 
