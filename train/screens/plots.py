@@ -53,10 +53,16 @@ def layers(lines: Sequence[Mapping[str, float | str]], folder: Path):
     measures = {"grad_norm": "norm of gradients", "update_norm": "norm of updates", "branch": "branch / stream"}
     with panels(folder / "plots" / "layers.png", (15, 4.6), len(measures)) as all_axes:
         for axes, (measure, label) in zip(all_axes, measures.items(), strict=True):
-            of_measure = [name for name in names if name.startswith(f"layers/{measure}/")]
-            _layer_lines(axes, lines, [name for name in of_measure if name.rpartition(".")[2] in _LAYER_STYLES])
+            parts = [name.split("/")[2].split(".") for name in names if name.startswith(f"layers/{measure}/")]
+            of_layers = sorted((part for part in parts if part[-1] in _LAYER_STYLES), key=_depth)
+            _layer_lines(axes, lines, [f"layers/{measure}/{'.'.join(part)}" for part in of_layers])
             axes.set(xlabel="step", title=label, yscale="log")
             axes.grid(alpha=0.3)
+
+
+def _depth(part: Sequence[str]) -> tuple[Sequence[str], int, int]:
+    """The place of a sublayer, such as encoder, 0, mixer, among others: by tower, by layer, and in its block."""
+    return part[:-2], int(part[-2]), [*_LAYER_STYLES].index(part[-1])
 
 
 def _layer_lines(axes: "Axes", lines: Sequence[Mapping[str, float | str]], names: Sequence[str]):
@@ -66,7 +72,8 @@ def _layer_lines(axes: "Axes", lines: Sequence[Mapping[str, float | str]], names
     for index, name in enumerate(names):
         points = [(line["step"], line[name]) for line in lines if name in line]
         color = mpl.colormaps["viridis_r"](0.1 + 0.9 * index / max(1, len(names) - 1))
-        label = name.split("/")[2] if index < 2 or index >= len(names) - 2 else None
+        is_named = len(names) <= 8 or index < 2 or index >= len(names) - 2
+        label = name.split("/")[2] if is_named else None
         axes.plot(
             *zip(*points, strict=True), _LAYER_STYLES[name.rpartition(".")[2]], color=color, label=label, linewidth=1.2
         )
