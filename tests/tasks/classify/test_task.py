@@ -559,39 +559,55 @@ def test_bad_losses_and_folds(flags, sentence):
     assert not Path("bad").exists()
 
 
-# Pairs in both orders
+# Pairs as two texts
 
 
 @pytest.mark.slow
 def test_pairs_in_both_orders(home):
     """Logits are the sum of those of both orders, so an exchanged pair has the same ones."""
     flags = ("--data=pairs.tsv", "--data.field=one,two", "--batch.length=40", "--steps=20", "--eval.every=20")
-    run(*SMALL, *flags, "--task.both-ways=true", "--task.generative=0.5", "--model.head.causal=true",
-        "--model.head.pool=last", "--out=both")  # fmt: skip
-    lines = read_lines(home / "both" / "metrics.jsonl")
-    train = [line for line in lines if line["split"] == "train"]
-    assert all(line["loss"] == pytest.approx(line["loss_task"] + line["loss_generative"]) for line in train)
-    assert train[-1]["loss_generative"] < train[0]["loss_generative"]
+    causal = ("--task.generative=0.5", "--model.head.causal=true", "--model.head.pool=last")
+    run(*SMALL, *flags, *causal, "--task.pairs=both_ways", "--out=both")
+    train = [line for line in read_lines(home / "both" / "metrics.jsonl") if line["split"] == "train"]
+    assert train[-1]["loss"] == pytest.approx(train[-1]["loss_task"] + train[-1]["loss_generative"])
     folder = open_folder("both")
     params, model = folder.load(tfm.make_mesh(devices=jax.devices()[:1]), print), folder.config.model
     texts = [in_memory(folder.processor, [text]) for text in ("a good film of 7", "an awful song")]
     logits = {}
-    for both_ways in (True, False):
+    for pairs in ("both_ways", "joined"):
         for order in (1, -1):
-            examples = Examples(texts[::order], np.zeros(1, np.int32), 40, folder.processor, both_ways)
-            batch = text_batch(examples, np.arange(1))
-            logits[both_ways, order] = np.asarray(CLASSIFY.loss(params, model, batch, None)["scores"])
-    np.testing.assert_allclose(logits[True, 1], logits[True, -1], atol=1e-5)
-    np.testing.assert_allclose(logits[True, 1], logits[False, 1] + logits[False, -1], atol=1e-5)
-    assert abs(logits[False, 1] - logits[False, -1]).max() > 1e-4, "the orders differ"
-    code, out, err = call(predict.main, "--run=both", "--text=a good film of 7", "--pair=an awful song")
-    assert (code, out.split()[0] in ("same", "other")) == (0, True), err
+            examples = Examples(texts[::order], np.zeros(1, np.int32), 40, folder.processor, pairs)
+            logits[pairs, order] = np.asarray(CLASSIFY.loss(params, model, text_batch(examples, [0]), None)["scores"])
+    np.testing.assert_allclose(logits["both_ways", 1], logits["both_ways", -1], atol=1e-5)
+    np.testing.assert_allclose(logits["both_ways", 1], logits["joined", 1] + logits["joined", -1], atol=1e-5)
+    assert abs(logits["joined", 1] - logits["joined", -1]).max() > 1e-4, "the orders differ"
     code, _, err = call(export.main, "--run=both", f"--to={home / 'folder'}")
     assert code == 2
-    assert "adds the logits of two orders" in err
+    assert "--task.pairs=both_ways reads a pair as two texts" in err
 
 
-def test_both_orders_need_pairs(home):
-    code, _, err = call(main, *SMALL, *REVIEWS, "--task.both-ways=true", "--out=single")
+@pytest.mark.slow
+def test_texts_of_a_pair_apart(home):
+    """Classes read u, v, |u - v| and u v of the mean states of both texts, each by itself."""
+    flags = ("--data=pairs.tsv", "--data.field=one,two", "--steps=20", "--eval.every=20", "--model.head.pool=mean")
+    run(*SMALL, *flags, "--task.pairs=apart", "--model.head.dense=false", "--out=apart")
+    folder = open_folder("apart")
+    params, model = folder.load(tfm.make_mesh(devices=jax.devices()[:1]), print), folder.config.model
+    texts = [in_memory(folder.processor, [text]) for text in ("a good film of 7", "an awful song")]
+    examples = Examples(texts, np.zeros(1, np.int32), 16, folder.processor, "apart")
+    scores = CLASSIFY.loss(params, model, text_batch(examples, [0]), None)["scores"]
+    specials = tokenize.special_tokens(folder.processor)
+    u, v = (
+        np.asarray(encoder(params.encoder, model, np.int32([[specials.cls, *text[0], specials.sep]])))[0].mean(0)
+        for text in texts
+    )
+    features = np.concatenate([u, v, abs(u - v), u * v])
+    np.testing.assert_allclose(scores[0], features @ params.output.kernel + params.output.bias, atol=1e-4)
+    code, out, err = call(predict.main, "--run=apart", "--text=a good film of 7", "--pair=an awful song")
+    assert (code, out.split()[0] in ("same", "other")) == (0, True), err
+
+
+def test_two_texts_need_pairs(home):
+    code, _, err = call(main, *SMALL, *REVIEWS, "--task.pairs=apart", "--out=single")
     assert code == 2
-    assert "--task.both-ways=true reads pairs; name two columns, such as --data.field=first,second" in err
+    assert "--task.pairs=apart reads pairs; name two columns, such as --data.field=first,second" in err

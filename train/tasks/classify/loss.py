@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 
 import tfm
-from tfm.models.classifier import text_logits
+from tfm.models.classifier import pooled_states, text_logits
+from tfm.ops import dropout, linear
 from tfm.sharding import fold_rows, unfold_rows
 from train.losses.generative import generative_loss
 from train.losses.teaching import ClassOutputs, OutputLoss
@@ -16,9 +17,14 @@ from train.tasks.classification import class_losses, read, texts_of
 def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
     """What the model says of the texts of a batch."""
     hidden, head_key = read(params, model, batch, key)
-    logits = text_logits(params, model, hidden, texts_of(batch, _orders(batch)), head_key)
-    if "orders" in batch:
-        logits = unfold_rows(logits, batch["orders"]).sum(1)
+    texts = texts_of(batch, _count(batch))
+    if "apart" in batch:
+        vectors = unfold_rows(pooled_states(params, model, hidden, texts), batch["apart"])
+        logits = linear(params.output, "Bo,oC->BC", dropout(compared(vectors), model.dropout, head_key))
+        return ClassOutputs(hidden, batch["segments"] > 0, logits.astype(jnp.float32))
+    logits = text_logits(params, model, hidden, texts, head_key)
+    if "both_ways" in batch:
+        logits = unfold_rows(logits, batch["both_ways"]).sum(1)
     return ClassOutputs(hidden, batch["segments"] > 0, logits)
 
 
@@ -40,9 +46,9 @@ def sums(
     generative = {}
     if "generative" in batch:
         factors = batch["generative"] * weights
-        if "orders" in batch:
-            factors = fold_rows(batch["orders"].astype(jnp.float32) * factors[:, None] / _orders(batch))
-        generative = generative_loss(params, model, batch, outputs.hidden, texts_of(batch, _orders(batch)), factors)
+        if _count(batch) > 1:
+            factors = fold_rows(jnp.stack([factors / 2] * 2, axis=1))
+        generative = generative_loss(params, model, batch, outputs.hidden, texts_of(batch, _count(batch)), factors)
     return (
         hits
         | generative
@@ -57,9 +63,15 @@ def sums(
     )
 
 
-def _orders(batch: Mapping[str, Array]) -> int:
-    """The orders in which texts are read."""
-    return batch["orders"].shape[1] if "orders" in batch else 1
+def compared(vectors: Array) -> Array:
+    """vectors [B,2,D] of two texts, u and v -> [B,4D]: u, v, |u - v| and u v (Conneau et al. 2017, section 3.1)."""
+    u, v = vectors[:, 0], vectors[:, 1]
+    return jnp.concatenate([u, v, jnp.abs(u - v), u * v], axis=-1)
+
+
+def _count(batch: Mapping[str, Array]) -> int:
+    """The texts of an example."""
+    return 2 if "both_ways" in batch or "apart" in batch else 1
 
 
 loss = OutputLoss(outputs, sums, valid="segments")

@@ -16,7 +16,9 @@ class Classify(TaskOptions):
     class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
     smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
     focal: exponent by which texts that are classified well count less in training (Lin et al. 2017, gamma); 0: not
-    both_ways: pairs are read in both orders, whose logits are added (Radford et al. 2018, section 3.3)
+    pairs: joined | both_ways | apart: both texts of a pair stand in a row; in both orders, whose logits are added
+        (Radford et al. 2018, section 3.3); or by themselves, and classes read u, v, |u - v| and u v of their vectors
+        (Conneau et al. 2017, section 3.1)
     generative: factor of the loss of the next tokens, which training adds; 0.5 in Radford et al. 2018; 0: none
     """
 
@@ -27,7 +29,7 @@ class Classify(TaskOptions):
     class_weights: str = "none"
     smoothing: float = 0.0
     focal: float = 0.0
-    both_ways: bool = False
+    pairs: Literal["joined", "both_ways", "apart"] = "joined"
     generative: float = 0.0
 
     def __post_init__(self):

@@ -58,9 +58,7 @@ def predict(
             columns = [
                 in_memory(tokenizer, column) for column in zip(*(texts[row].values() for row in block), strict=True)
             ]
-            examples = Examples(
-                columns, np.zeros(len(block), np.int32), run.batch.length, tokenizer, run.task.both_ways
-            )
+            examples = Examples(columns, np.zeros(len(block), np.int32), run.batch.length, tokenizer, run.task.pairs)
             scores = read_texts(scores_of, run.model, examples, range(len(block)), batch, advance)["scores"]
             for row, row_logits in zip(block, scores, strict=True):
                 guess = prediction(run.task.kind, classes, row_logits)

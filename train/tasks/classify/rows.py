@@ -15,8 +15,8 @@ from train.text import tokenize
 class Examples:
     """Rows of one text or pair each, padded to `length`; `cut` is the share of texts that are longer.
 
-    `sizes` are the tokens of each row, `longest` is the size of the longest text or pair, with its special tokens. With
-    `both_ways` a row is of two texts, the pair in both orders.
+    `sizes` are the tokens of each row, `longest` is the size of the longest text or pair, with its special tokens. A
+    pair that is not `joined` is two texts: the pair in both orders, or each of its texts (`--task.pairs`).
 
     `loss` says how they count in the loss: here all the same; a task may replace it for training.
     """
@@ -29,14 +29,17 @@ class Examples:
         labels: np.ndarray,
         length: int,
         tokenizer: Tokenizer,
-        both_ways: bool = False,
+        pairs: str = "joined",
     ):
         self.texts, self.labels, self.length, self.loss = texts, labels, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
         self.tokens = sum(len(text.ids) for text in texts)
-        sizes = np.sum([text.lengths for text in texts], axis=0) + 2 + (self.separators if len(texts) > 1 else 0)
-        self.orders = 2 if both_ways else 1
-        self.sizes = np.minimum(np.stack([sizes] * 2, axis=1) if both_ways else sizes, length)
+        self.pairs, separators = pairs, self.separators if len(texts) > 1 else 0
+        alone = [text.lengths + 2 for text in texts]
+        sizes = np.sum([text.lengths for text in texts], axis=0) + 2 + separators
+        if pairs != "joined":
+            sizes = np.stack(alone if pairs == "apart" else [sizes, sizes], axis=1)
+        self.sizes = np.minimum(sizes, length)
         self.padding = float(1 - self.sizes.mean() / length) if len(sizes) else 0.0
         self.longest = int(sizes.max(initial=0))
         self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
@@ -50,19 +53,23 @@ class Examples:
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of single texts, of which a batch is made (`train.data.text_rows`)."""
-        shape = (len(rows), self.orders, self.length)
+        count = 1 if self.pairs == "joined" else 2
+        shape = (len(rows), count, self.length)
         fields = {name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid")}
         fields["tokens"][:] = self.specials.pad
         for b, row in enumerate(rows):
             if row < 0:
                 continue
             texts = [text[row] for text in self.texts]
-            for order in range(self.orders):
-                joined = pairs.join(texts[:: -1 if order else 1], self.length, self.specials, self.separators)
-                pairs.fill(fields, (b, order), *joined)
+            for place, part in enumerate(self._rows_of(texts)):
+                pairs.fill(fields, (b, place), *pairs.join(part, self.length, self.specials, self.separators))
         labels = self.labels[rows]
-        if self.orders == 1:
+        if count == 1:
             fields = {name: field[:, 0] for name, field in fields.items()}
         else:
-            fields["orders"] = fields["valid"][..., 0]
+            fields[self.pairs] = fields["valid"][..., 0]
         return fields | {"labels": labels} | self.loss.fields(labels, rows >= 0)
+
+    def _rows_of(self, texts: list[np.ndarray]) -> list[list[np.ndarray]]:
+        """The texts of an example as the model reads them: one after the other, and those of each joined."""
+        return {"joined": [texts], "both_ways": [texts, texts[::-1]], "apart": [[text] for text in texts]}[self.pairs]

@@ -11,11 +11,12 @@ A pair in a row of 12 places, which has room for another one (`train.data.text_r
     weights    1                   0 for no pair; in training the weight of its class (--task.class-weights)
     smoothing  0.1                 of the labels, and
     focal      2                   the exponent of the focal loss, and
-    orders     1 1                 with --task.both-ways, int32 [B*n,2]: the pair is there in two orders, as two texts
+    both_ways  1 1                 int32 [B*n,2], or `apart`, by --task.pairs: a pair is two texts, which are there
     generative 0.5                 the factor of the loss of its next tokens, in training where they are set
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 import tfm
+from tfm.ops import linear_specs
 from train import UserError
 from train.data import text_rows
 from train.data.corpus import Corpus
@@ -49,8 +51,11 @@ from train.text import tokenize
 
 
 def specs(run: Run[Classify]) -> tfm.Classifier:
-    """The parameters of the run's model."""
-    return tfm.classifier_specs(run.model, generative=run.task.generative > 0)
+    """The parameters of the run's model; where pairs are apart, the output reads four vectors."""
+    classifier = tfm.classifier_specs(run.model, generative=run.task.generative > 0)
+    if run.task.pairs != "apart":
+        return classifier
+    return replace(classifier, output=linear_specs(run.model, "o", "C", bias=True, o=4 * run.model.width))
 
 
 def batch_spec(run: Run[Classify]) -> dict[str, Field]:
@@ -61,13 +66,13 @@ def batch_spec(run: Run[Classify]) -> dict[str, Field]:
         "regression": Field("B", np.float32),
     }
     options = {name: Field("B", np.float32) for name in ("smoothing", "focal", "generative") if getattr(run.task, name)}
-    orders = 2 if run.task.both_ways else 1
-    if orders > 1:
-        options["orders"] = Field("Bn", np.int32, {"n": orders})
+    count = 1 if run.task.pairs == "joined" else 2
+    if count > 1:
+        options[run.task.pairs] = Field("Bn", np.int32, {"n": count})
     return {
-        "tokens": Field("BT", np.int32, counts_tokens=True, rows=orders),
-        "types": Field("BT", np.int32, rows=orders),
-        **text_rows.fields(orders),
+        "tokens": Field("BT", np.int32, counts_tokens=True, rows=count),
+        "types": Field("BT", np.int32, rows=count),
+        **text_rows.fields(count),
         "labels": labels[run.task.kind],
         "weights": Field("B", np.float32, weighs=True),
         **options,
@@ -103,8 +108,10 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
     """
     label_columns = run.data.label.split(",")
     columns = files.Columns.of(run.data, labelled=True, check_label=label_checker(run.task.kind, label_columns))
-    if run.task.both_ways and len(columns.texts) != 2:
-        raise UserError("--task.both-ways=true reads pairs; name two columns, such as --data.field=first,second")
+    if run.task.pairs != "joined" and len(columns.texts) != 2:
+        raise UserError(
+            f"--task.pairs={run.task.pairs} reads pairs; name two columns, such as --data.field=first,second"
+        )
     train, valid = sources.load(run.data, columns, lambda: _builtin(columns), log.info, valid_only)
     if saved:
         tokenizer = saved.processor
@@ -121,7 +128,7 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
             for column in columns.texts
         ]
         encoded = labels.encode(examples, columns.labels)
-        return Examples(texts, encoded, run.batch.length, tokenizer, run.task.both_ways)
+        return Examples(texts, encoded, run.batch.length, tokenizer, run.task.pairs)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
     for part in train_rows:
@@ -200,9 +207,9 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
 
 def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data. Raises UserError for
-    a run that reads pairs in both orders."""
-    if run.task.both_ways:
-        raise UserError("--task.both-ways=true adds the logits of two orders, and a folder of transformers reads one")
+    a run whose pairs are not joined."""
+    if run.task.pairs != "joined":
+        raise UserError(f"--task.pairs={run.task.pairs} reads a pair as two texts, and a folder of transformers as one")
     labels = {str(index): label for index, label in enumerate(facts["classes"] or ["LABEL_0"])}
     return {
         "problem_type": HF_PROBLEMS[run.task.kind],
