@@ -11,10 +11,11 @@ from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import whole_file
 from train.files.strict_json import json_text
-from train.lab.embedding.word_vectors import ENDINGS, parts_of
+from train.lab.embedding.word_vectors import parts_of
 from train.settings import flags
 from train.tasks import resolve
 from train.tasks.table import AnyRun
+from train.text.word_vectors import ENDINGS
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors, Word2Vec

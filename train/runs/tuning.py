@@ -28,9 +28,17 @@ def specs_of(task: Task, run: Run) -> PyTree:
     parts = {field.name: getattr(specs, field.name) for field in dataclasses.fields(specs)}
     marked = {name: _mark(run.tune.trains, part) if isinstance(part, Encoder) else part for name, part in parts.items()}
     specs = dataclasses.replace(specs, **marked)
+    if run.freeze_embeddings:
+        specs = jax.tree_util.tree_map_with_path(_without_table, specs)
     if not any(spec.trained for spec in jax.tree.leaves(specs)):
         raise UserError(f"--tune={run.tune.name} leaves nothing to train: this model has no head of its own")
     return specs
+
+
+def _without_table(path, spec):
+    """The spec of a parameter, frozen if it is a table of tokens."""
+    is_table = jax.tree_util.keystr(path, simple=True, separator=".").endswith("embed.tokens")
+    return dataclasses.replace(spec, trained=False) if is_table else spec
 
 
 def _mark(trains: tuple[str, ...], encoder: PyTree) -> PyTree:

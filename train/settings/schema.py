@@ -211,6 +211,8 @@ class Run(Generic[TaskT]):
     tune: what of the model is trained
     init: a run folder whose weights and tokenizer to start from
     init_head: classes | fresh: keep the head of --init where its classes are those of the data, or start a new one
+    init_embeddings: a file of word vectors (.vec, .txt or .bin) to start the table of tokens of a new model from
+    freeze_embeddings: the table of tokens is not trained
     adapter: a folder of PEFT: low-rank updates to start from, over the weights of --init; none: without
     out: the run folder to make; by default the next free runs/TASK-PRESET-N
     steps: optimizer steps
@@ -226,6 +228,8 @@ class Run(Generic[TaskT]):
     tune: Tune = All()
     init: str = ""
     init_head: Literal["classes", "fresh"] = "classes"
+    init_embeddings: str = ""
+    freeze_embeddings: bool = False
     adapter: str | None = None
     out: str = ""
     steps: int = 1000

@@ -49,9 +49,27 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
 # Sections and flags that `--help` lists without their explanations.
 _LISTED = (
-    *("cpu.", "distributed.", "teacher.", "init_head", "data.control_tokens", "checkpoint.verify", "batch.shapes"),
+    *(
+        "cpu.",
+        "distributed.",
+        "teacher.",
+        "init_head",
+        "init_embeddings",
+        "freeze_",
+        "data.control_tokens",
+        "checkpoint.verify",
+        "batch.shapes",
+    ),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language"),
-    *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "tokenizer.sentinels"),
+    *(
+        "data.temperature",
+        "data.max_epochs",
+        "data.shuffle",
+        "data.mixture",
+        "data.fold",
+        "tokenizer.sentinels",
+        "tokenizer.alphabet",
+    ),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
 )
 

@@ -29,7 +29,7 @@ from train.settings.schema import Run
 from train.tasks import resolve, table
 from train.tasks.record import HEAD_CLASSES
 from train.text import control_tokens, tokenize
-from train.training import loss_scale, resumption, step
+from train.training import initial_vectors, loss_scale, resumption, step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, is_scaled
 from train.training.metric_buffer import MetricBuffer
@@ -149,13 +149,16 @@ def first_state(job: Job, corpus: Corpus, folder: Path, log: Log) -> tuple[State
     state = job.new_state()
     if run.resume:
         return resumption.resume(job, state, progress, folder, log.info)
+    if run.init_embeddings and (run.init or run.teacher.copy):
+        raise UserError(f"--init-embeddings={run.init_embeddings} is for a new model, which --init or --teacher is not")
     if run.teacher.copy:
         return _with_layers_of_teacher(job, state, log), 0, progress
     if run.tune.name != "all" and not run.init:
         raise UserError(f"--tune={run.tune.name} trains a part of a model that is there; name it with --init=FOLDER")
     if run.init:
         return _with_weights_of(run, state, job, corpus, log), 0, progress
-    return _calibrated(job, _spelled(job, state, corpus), corpus), 0, progress
+    state = initial_vectors.with_vectors(_spelled(job, state, corpus), job, corpus.processor, log)
+    return _calibrated(job, state, corpus), 0, progress
 
 
 def _check_space(job: Job, folder: Path) -> str:

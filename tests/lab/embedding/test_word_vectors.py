@@ -6,7 +6,8 @@ import pytest
 from train import UserError
 from train.lab.embedding.picture import principal_components
 from train.lab.embedding.search import nearest
-from train.lab.embedding.word_vectors import BagOfWords, WordVectors, without_first_component
+from train.lab.embedding.word_vectors import BagOfWords, without_first_component
+from train.text.word_vectors import WordVectors
 
 TABLE = {"the": [1.0, 0.0, 0.5], "cat": [0.0, 2.0, -1.0], ".": [0.25, 0.25, 0.25], "sat": [-1.0, 1.0, 3.0]}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from train.lab import words
-from train.lab.embedding.word_vectors import WordVectors
+from train.text.word_vectors import WordVectors
 
 TOPICS = (["river", "boat", "water", "fish"], ["money", "loan", "coin", "debt"])
 FLAGS = ("--size=8", "--epochs=20", "--data.split=line")

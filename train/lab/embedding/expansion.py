@@ -8,7 +8,7 @@ import numpy as np
 
 from train import UserError
 from train.data.tokens import TokenizedTexts, in_memory
-from train.lab.embedding.word_vectors import WordVectors
+from train.text.word_vectors import WordVectors
 
 
 @final
