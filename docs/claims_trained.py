@@ -1,5 +1,6 @@
 """Claims of which `docs/claims.py` trains small models, several runs in one program."""
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from functools import partial
@@ -12,10 +13,12 @@ import optax
 from jax import Array
 
 import tfm
+from tfm.models.encoder import pass_context
 
 Values = dict[str, Sequence[float]]
 
 WORDS, LENGTH, ROWS, TAIL = 32, 48, 16, 20  # of the copies: vocabulary, tokens, rows of a batch, steps of the mean loss
+LONGEST = 20  # tokens after which a row begins again, at most, where that differs from row to row
 
 
 def small(layers: int = 2, heads: int = 4, width: int = 32, **values: Any) -> tfm.Config:
@@ -27,9 +30,19 @@ def small(layers: int = 2, heads: int = 4, width: int = 32, **values: Any) -> tf
 
 
 def copies(key: Array, period: int = 12, length: int = LENGTH) -> Array:
-    """int32 [16,length]: random tokens, again and again, so that all but the first can be known."""
+    """int32 [16,length]: random tokens, again and again, so that all but the first can be known; 0: after 8 to
+    `LONGEST` tokens, in each row another count."""
+    if not period:
+        periods = periods_of(key)
+        tokens = jax.random.randint(key, (ROWS, LONGEST), 0, WORDS)
+        return jnp.take_along_axis(tokens, jnp.arange(length)[None] % periods[:, None], axis=1)
     tokens = jax.random.randint(key, (ROWS, period), 0, WORDS)
     return jnp.tile(tokens, (1, -(-length // period)))[:, :length]
+
+
+def periods_of(key: Array) -> Array:
+    """int32 [16]: after how many tokens each row begins again."""
+    return jax.random.randint(jax.random.fold_in(key, 1), (ROWS,), 8, LONGEST + 1)
 
 
 def copy_loss(model: tfm.CausalLM, config: tfm.Config, tokens: Array, known: int) -> Array:
@@ -56,7 +69,7 @@ def trained(
         def step(carry: Any, n: Array) -> tuple[Any, Array]:
             model, state = carry
             tokens = copies(jax.random.fold_in(jax.random.key(1000 + seed), n), period)
-            loss, gradient = jax.value_and_grad(copy_loss)(model, config, tokens, period)
+            loss, gradient = jax.value_and_grad(copy_loss)(model, config, tokens, period or LONGEST)
             updates, state = optimizer.update(gradient, state, model)
             now = rate * jnp.minimum(1.0, (n + 1) / warmup)
             return (jax.tree.map(lambda leaf, update: leaf - now * update, model, updates), state), loss
@@ -137,4 +150,35 @@ def positions(seeds: int) -> Values:
     return rows
 
 
-TRAINED = {function.__name__: function for function in (warmup, adam, residual, heads, recurrence, positions)}
+def induction(seeds: int) -> Values:
+    """Two layers make induction heads, which look behind the last token like this one; one layer cannot. The score of a
+    head is its mean weight on the token that followed there (Olsson et al. 2022); the best head counts."""
+    rows = {}
+    for layers in (1, 2):
+        config = small(layers, position="rotary")
+        arrays = jnp.full(seeds, 3e-3), jnp.full(seeds, 50), jnp.arange(seeds)
+        models, losses = trained(config, ADAM, 800, 0, *arrays)
+        rows[f"{layers} layers, loss"] = losses[:, -TAIL:].mean(1)
+        rows[f"{layers} layers, score of the best head"] = jax.jit(jax.vmap(partial(_prefix_score, config)))(models)
+    return rows
+
+
+def _prefix_score(config: tfm.Config, model: tfm.CausalLM) -> Array:
+    """The largest score of a head on new rows."""
+    key = jax.random.key(7)
+    tokens, periods = copies(key, 0), periods_of(key)[:, None]
+    x = tfm.embed(model.decoder.embed, config, tokens)
+    context = dataclasses.replace(pass_context(x, None, None, causal=True), record=True)
+    outputs = tfm.by_layer(config, tfm.stack(model.decoder, config, x, context)[1])
+    places = jnp.arange(LONGEST, LENGTH)[None]
+    scores = []
+    for output in outputs:
+        of_heads = output.weights.reshape(ROWS, -1, LENGTH, LENGTH)[:, :, LONGEST:]
+        followed = jnp.broadcast_to((places - periods + 1)[:, None, :, None], (*of_heads.shape[:3], 1))
+        scores.append(jnp.take_along_axis(of_heads, followed, axis=-1).mean((0, 2, 3)).max())
+    return jnp.stack(scores).max()
+
+
+TRAINED = {
+    function.__name__: function for function in (warmup, adam, residual, heads, recurrence, positions, induction)
+}

@@ -209,11 +209,17 @@ VARIANTS = {
     "synthesizer_mixture": Variant(
         {"mixer": "synthesizer", "mixer.terms": "dot_dense_random", "position": "alibi"}, oracle=static.synthesizer
     ),
+    "synthesizer_fixed": Variant(
+        {"mixer": "synthesizer", "mixer.terms": "random", "mixer.fixed": True}, oracle=static.synthesizer
+    ),
     "synthesizer_factorized": Variant(
         {"mixer": "synthesizer", "mixer.terms": "dense_random", "mixer.factorized": True, "mixer.rank": 3},
         oracle=static.factorized_synthesizer,
     ),
     "gmlp": Variant({"mixer": "gmlp"}, oracle=static.gmlp),
+    "textcnn": Variant(
+        {"mixer": "textcnn", "mixer.windows": "2,3"}, decoder=False, generates=False, oracle=convolution.textcnn
+    ),
     "lightconv": Variant({"mixer": "lightconv", "mixer.window": 4}, oracle=convolution.lightconv),
     "dynamicconv": Variant({"mixer": "dynamicconv", "mixer.window": 5}, oracle=convolution.dynamicconv),
     "gru": Variant({"mixer": "gru", "mixer.size": 10}, oracle=recurrent.gru),

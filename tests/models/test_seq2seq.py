@@ -56,6 +56,7 @@ VARIANTS = {
         "encoder.period.0.mixer": "linear",
         "encoder.period.1.residual": "deepnorm",
     },
+    "recurrent": {"mixer": "gru", "mixer.score": "additive", "position": "none"},
 }
 
 
@@ -148,7 +149,7 @@ def test_counts_of_the_paper():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pre", "additive"])
+@pytest.mark.parametrize("name", ["pre", "additive", "recurrent"])
 def test_the_loss_reaches_every_parameter(name):
     config, params = model_of(name)
     gradient = jax.jit(jax.grad(lambda params: (logits(params, config, SOURCE, TARGET, VALID) ** 2).mean()))(params)
@@ -157,9 +158,10 @@ def test_the_loss_reaches_every_parameter(name):
 
 
 @pytest.mark.slow
-def test_cached_targets_compare_the_source_by_additive_scores():
-    """A prompt, several tokens, one token, against a pass over all of them."""
-    config, params = model_of("additive")
+@pytest.mark.parametrize("name", ["additive", "recurrent"])
+def test_cached_targets_compare_the_source_by_additive_scores(name):
+    """A prompt, several tokens, one token, against a pass over all of them; recurrent: Bahdanau et al. 2015."""
+    config, params = model_of(name)
     model = tfm.encode_source(params, config, SOURCE, VALID)
 
     @jax.jit

@@ -36,3 +36,17 @@ def dynamicconv(params: Any, x: np.ndarray) -> np.ndarray:
     channels = _channels(params, x)
     kernels = np.einsum("btkgh,kghnw->btnw", channels, np.asarray(params.kernel.kernel, np.float64))
     return _convolve(params, channels, kernels.reshape(*channels.shape[:-1], -1))
+
+
+def textcnn(params: Any, x: np.ndarray) -> np.ndarray:
+    """Kim 2014, eq. 2: filters of each size on the tokens from t - w // 2 on, and a ReLU."""
+    features = []
+    for kernel, bias in zip(params.kernels, params.biases, strict=True):
+        kernel, bias = np.asarray(kernel, np.float64), np.asarray(bias, np.float64)
+        size, y = len(kernel), np.tile(bias, (*x.shape[:2], 1))
+        for b, t, n in np.ndindex(*x.shape[:2], size):
+            source = t - size // 2 + n
+            if 0 <= source < x.shape[1]:
+                y[b, t] += x[b, source] @ kernel[n]
+        features.append(np.maximum(y, 0))
+    return np.concatenate(features, axis=-1)

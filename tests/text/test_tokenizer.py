@@ -324,3 +324,30 @@ def test_what_a_file_has_for_training_is_left_out(tmp_path):
     for tokenizer in tokenizers:
         assert all(ids(tokenizer, TEXTS[0]) == expected for _ in range(5))
         assert len(ids(tokenizer, "a")) == 1
+
+
+def test_bytes_of_the_text_alone():
+    """The merges of a few words, in the order of their counts (Sennrich et al. 2016, algorithm 1)."""
+    text = "low low low low low lower lower newest newest newest newest newest newest widest widest widest"
+    options = schema.Tokenizer("bpe", vocab=5 + 11 + 4, alphabet="text")
+    tokenizer = tokenize.train(options, [text])
+    vocabulary = tokenizer.get_vocab()
+    assert len(vocabulary) == 20
+    learned = {token for token in vocabulary if len(token) > 1 and token[0] != "["}
+    assert {"est", "low"} < learned
+    assert len(learned) == 4
+    assert tokenizer.decode(tokenizer.encode("lowest").ids) == "lowest"
+    assert "z" not in tokenizer.decode(tokenizer.encode("lowz").ids)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"kind": "bpe", "vocab": 200}, "vocab=200 must be at least 300"),
+        ({"kind": "char", "alphabet": "text"}, "alphabet=text is an option of kind=bpe, not of kind=char"),
+        ({"kind": "bpe", "alphabet": "text", "vocab": 3}, "vocab=3 must be at least 10"),
+    ],
+)
+def test_alphabets_that_do_not_fit(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        schema.Tokenizer(**values)

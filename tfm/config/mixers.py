@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.mixers.clustered import Reformer, Routing, Sinkhorn
-from tfm.catalogue.options.mixers.convolution import DynamicConv, LightConv
+from tfm.catalogue.options.mixers.convolution import DynamicConv, LightConv, TextCnn
 from tfm.catalogue.options.mixers.fewer_keys import Compressed, Linformer, Nystrom
 from tfm.catalogue.options.mixers.kernels import (
     AttentionFree,
@@ -89,6 +89,7 @@ Mixer = (
     | Synthesizer
     | DynamicConv
     | LightConv
+    | TextCnn
     | Gru
     | Lstm
 )

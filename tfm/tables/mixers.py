@@ -1,7 +1,7 @@
 """Mixers by the tag of their options."""
 
 from tfm.catalogue.mixers.clustered import reformer, routing, sinkhorn
-from tfm.catalogue.mixers.convolution import dynamicconv, lightconv
+from tfm.catalogue.mixers.convolution import dynamicconv, lightconv, textcnn
 from tfm.catalogue.mixers.fewer_keys import compressed, linformer, nystrom
 from tfm.catalogue.mixers.kernels import aft, channel_groups, delta, linear, performer, xca
 from tfm.catalogue.mixers.recurrent import gru, lstm
@@ -29,6 +29,7 @@ MIXERS: dict[str, Mixer] = {
     "synthesizer": synthesizer.MIXER,
     "dynamicconv": dynamicconv.MIXER,
     "lightconv": lightconv.MIXER,
+    "textcnn": textcnn.MIXER,
     "gru": gru.MIXER,
     "lstm": lstm.MIXER,
 }

@@ -68,6 +68,7 @@ class Tokenizer:
 
     kind: wordpiece | bpe | unigram | word | char: what to train on the training text; bpe is of bytes
     vocab: number of tokens to train
+    alphabet: bytes | text: what bpe begins with: all bytes, or those of the training text, where vocab may be below 300
     lower: lower-case (wordpiece, word)
     strip_accents: take the accents off letters (wordpiece, word); none: where they are lower-cased
     path: instead of training: tokenizer.json, vocab.txt, SentencePiece's .model, vocab.json beside merges.txt
@@ -78,6 +79,7 @@ class Tokenizer:
 
     kind: Literal["wordpiece", "bpe", "unigram", "word", "char"] = "wordpiece"
     vocab: int = 8192
+    alphabet: Literal["bytes", "text"] = "bytes"
     lower: bool = True
     strip_accents: bool | None = None
     path: str = ""
@@ -91,6 +93,9 @@ class Tokenizer:
         check_maximum(self, "no row has as many spans", sentinels=1 << 16)
         check_maximum(self, "each draw tokenizes all of the text", draws=1000)
         check_maximum(self, "no tokenizer is as large", vocab=1 << 20)
-        if self.vocab < 300:
+        if self.alphabet == "text" and self.kind != "bpe":
+            raise ValueError(f"alphabet=text is an option of kind=bpe, not of kind={self.kind}; leave it out")
+        check_minimum(self, vocab=10)
+        if self.vocab < 300 and self.alphabet == "bytes":
             raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
         check_rates(self, "dropout", usual="Provilkov et al. use 0.1")

@@ -40,11 +40,13 @@ def _wordpiece(options: schema.Tokenizer, specials: list[str], texts: Iterable[s
 
 
 def _bpe(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
-    """Bytes, and merges of the most frequent pairs (Radford et al. 2019): no text is unknown, and decoding is exact."""
+    """Bytes, and merges of the most frequent pairs (Radford et al. 2019): no text is unknown, and decoding is exact.
+    With the alphabet of the text (Sennrich et al. 2016), bytes that it has not are lost."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = _split_as_gpt2(Tokenizer(models.BPE()))
-    trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **_common(options, specials))
+    alphabet = pre_tokenizers.ByteLevel.alphabet() if options.alphabet == "bytes" else []
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **_common(options, specials))
     tokenizer.train_from_iterator(texts, trainer)
     return _with_template(tokenizer)
 

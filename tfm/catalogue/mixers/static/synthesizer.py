@@ -11,6 +11,7 @@ two matrices of `rank` columns, and a row of the dense scores is the product of 
 first are repeated, and the second is tiled (section 3.1).
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -28,7 +29,7 @@ from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.masks.mask import MASK_VALUE
 from tfm.ops import Linear, dropout, einsum, linear, linear_specs, lookup
-from tfm.params import bias_spec, weight_spec
+from tfm.params import ArraySpec, bias_spec, weight_spec
 from tfm.sharding import replicate_length, unshard_fsdp
 
 
@@ -69,9 +70,21 @@ def specs(options: Synthesizer, config: Config) -> SynthesizerParams:
         value=linear_specs(config, "D", "KH", branch=True),
         output=linear_specs(config, "KGH", "D", branch=True),
         dense=tuple(weight_spec(config, "KGHp", inputs=3, p=size) for size in widths if "dense" in terms),
-        random=tuple(weight_spec(config, "PKGp", p=size) for size in ranks if "random" in terms),
+        random=tuple(_table(options, config, size) for size in ranks if "random" in terms),
         mixture=bias_spec(config, "m", m=len(terms)) if len(terms) > 1 else None,
     )
+
+
+def _table(options: Synthesizer, config: Config, size: int) -> ArraySpec:
+    """The table of random scores, or a factor of it."""
+    spec = weight_spec(config, "PKGp", p=size)
+    if not options.fixed:
+        return spec
+
+    def normal(key, shape, sharding):
+        return jax.random.normal(key, shape, jnp.float32, out_sharding=sharding)
+
+    return dataclasses.replace(spec, init=normal, trained=False, decay=False)
 
 
 def factors(length: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,33 @@ class DynamicConv(ConvolutionOptions):
     """
 
     name: Literal["dynamicconv"] = tag("dynamicconv")
+
+
+@dataclass(frozen=True)
+class TextCnn(Options):
+    """Convolutions of all features over windows of several sizes, with a ReLU (Kim 2014); for encoders.
+
+    windows: tokens that filters read; each size has the same share of the width
+    """
+
+    name: Literal["textcnn"] = tag("textcnn")
+    windows: str = "3,4,5"
+
+    def __post_init__(self):
+        check_fields(self)
+        words = self.windows.split(",")
+        if not all(word.isdecimal() and 0 < int(word) <= 64 for word in words):
+            raise ValueError(f"mixer.windows={self.windows} must be sizes from 1 to 64, such as 3,4,5")
+
+    @property
+    def sizes(self) -> list[int]:
+        """The tokens of each window."""
+        return [*map(int, self.windows.split(","))]
+
+    def check(self, config: ModelConfig) -> None:
+        count = len(self.sizes)
+        if config.width % count:
+            raise ValueError(
+                f"width={config.width} must be a multiple of {count}, the sizes of mixer.windows={self.windows}; try "
+                f"width={count * (config.width // count)}"
+            )

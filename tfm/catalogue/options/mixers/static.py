@@ -30,15 +30,21 @@ class Synthesizer(Options):
         of its row; random: a trained table; dot: products of queries and keys; several: a trained mixture
     factorized: tables are products of two small ones, dense rows products of two short ones
     rank: of the product that is a factorized table
+    fixed: the random table is drawn from a normal distribution and not trained (section 3.1.2)
     """
 
     name: Literal["synthesizer"] = tag("synthesizer")
     terms: Literal["dense", "random", "dense_random", "dot_dense", "dot_random", "dot_dense_random"] = "dense"
     factorized: bool = False
     rank: int = 8
+    fixed: bool = False
 
     def __post_init__(self):
         check_fields(self)
+        if self.fixed and "random" not in self.terms:
+            raise ValueError(
+                f"mixer.fixed=true is of a random table, and mixer.terms={self.terms} has none; leave it out"
+            )
         check_minimum(self, rank=1)
         check_maximum(self, "no text is as long", rank=MAX_LENGTH)
 
