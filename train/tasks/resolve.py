@@ -68,6 +68,7 @@ _LISTED = (
         "data.mixture",
         "data.fold",
         "tokenizer.sentinels",
+        "log.layers",
         "tokenizer.alphabet",
     ),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),

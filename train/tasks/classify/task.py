@@ -108,10 +108,7 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
     """
     label_columns = run.data.label.split(",")
     columns = files.Columns.of(run.data, labelled=True, check_label=label_checker(run.task.kind, label_columns))
-    if run.task.pairs != "joined" and len(columns.texts) != 2:
-        raise UserError(
-            f"--task.pairs={run.task.pairs} reads pairs; name two columns, such as --data.field=first,second"
-        )
+    _check_pairs(run.task.pairs, columns)
     train, valid = sources.load(run.data, columns, lambda: _builtin(columns), log.info, valid_only)
     if saved:
         tokenizer = saved.processor
@@ -127,8 +124,8 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
             encode(tokenizer, [example[column] for example in examples], log, name, segmentation)
             for column in columns.texts
         ]
-        encoded = labels.encode(examples, columns.labels)
-        return Examples(texts, encoded, run.batch.length, tokenizer, run.task.pairs)
+        values = labels.encode(examples, columns.labels)
+        return Examples(texts, values, run.batch.length, tokenizer, run.task.pairs)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
     for part in train_rows:
@@ -147,6 +144,12 @@ def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: b
         "cut": train_rows[0].cut if train_rows else 0.0,
     }
     return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+
+
+def _check_pairs(pairs: str, columns: files.Columns):
+    """Raises UserError for another count of texts than that of a pair."""
+    if pairs != "joined" and len(columns.texts) != 2:
+        raise UserError(f"--task.pairs={pairs} reads pairs; name two columns, such as --data.field=first,second")
 
 
 def _builtin(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]]:
