@@ -74,7 +74,12 @@ def test_labels_that_cannot_be(kind, train, valid, sentence):
         ("single", "a", ["x", 0, True, 1.5, "0"], ["", "  ", "nan", "NaN", None, {"x": 1}, ["x"]]),
         ("multi", "a", ["", "x,y", ["x", "y"], [], 3], ["nan", {"x": 1}, [["x"]], [None]]),
         ("multi", "ab", ["0", "1", 0, 1, 1.0, True], ["7", 2, -1, "nan", "", None, [1], {"x": 1}, "yes"]),
-        ("regression", "a", ["1.5", -3, 0, 1e9], ["much", "nan", "inf", "1e300", 10**400, "", None, [1], {"x": 1}]),
+        (
+            "regression",
+            "a",
+            ["1.5", -3, 0, 1e9],
+            ["much", "1_5", "0,5", "nan", "inf", "1e300", 10**400, "", None, [1], {"x": 1}],
+        ),
     ],
 )
 def test_values_that_are_labels(kind, columns, good, bad):

@@ -69,6 +69,15 @@ def test_a_class_and_then_config_json_say_what_the_configuration_leaves_out(tmp_
     assert roles(configured(tmp_path, {"tokenizer_class": "Other", "eos_token": None}))["last"] == "<unk>"  # id 0
 
 
+def test_a_file_with_a_chat_template_comes_before_another_template(tmp_path):
+    config = {"eos_token": "</s>", "chat_template": "field"}
+    assert configured(tmp_path, config).fields["chat_template"] == "field"
+    (tmp_path / "chat_template.jinja").write_text("file")
+    with pytest.warns(UserWarning, match="chat_template of tokenizer_config.json is not that of chat_template.jinja"):
+        assert configured(tmp_path, config).fields["chat_template"] == "file"
+    assert configured(tmp_path, config | {"chat_template": "file"}).fields["chat_template"] == "file"
+
+
 def test_tokens_of_roles_are_not_split(tmp_path):
     tokenizer = configured(tmp_path, {"mask_token": "[MASK]"})
     assert tokenizer.encode("a[MASK]b", add_special_tokens=False).tokens == ["a", "[MASK]", "b"]

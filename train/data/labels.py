@@ -138,7 +138,9 @@ def _check_classes(kind: str, label: object) -> None:
 
 
 def _number(label: object) -> float | None:
-    """The number that a label is or says; None of any other label."""
+    """The number that a label is or says; None of any other label, and of 1_5, which is 15 in Python alone."""
+    if isinstance(label, str) and "_" in label:
+        return None
     try:
         return float(label) if isinstance(label, str | int | float) else None
     except (ValueError, OverflowError):

@@ -149,10 +149,17 @@ def _of_padding(padding: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str,
 
 
 def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that stay with the tokenizer; a file with a chat template comes before the field."""
+    """The fields that stay with the tokenizer; a file with a chat template comes before another one in the field, which
+    is said."""
     kept = {name: config[name] for name in KEPT if config.get(name) is not None}
     if (folder / TEMPLATE).is_file():
-        kept["chat_template"] = read_text(folder / TEMPLATE)
+        template = read_text(folder / TEMPLATE)
+        if kept.get("chat_template", template) != template:
+            warnings.warn(
+                f"{folder}: chat_template of {CONFIG} is not that of {TEMPLATE}, which is taken, as in transformers",
+                stacklevel=2,
+            )
+        kept["chat_template"] = template
     return kept
 
 
