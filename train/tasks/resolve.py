@@ -42,7 +42,7 @@ _OF_THE_TASK = ("model.head.pool", "model.head.features")
 _START = "task.start"
 
 # What the section `data` says of training alone.
-_OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
+_OF_TRAINING = tuple(f"data.{name}" for name in "source eval folds fold mixture temperature max_epochs shuffle".split())
 
 # Fields of a tokenizer that are no part of it.
 _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")

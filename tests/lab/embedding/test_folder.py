@@ -121,7 +121,10 @@ def test_control_tokens_in_texts_are_what_the_flag_says(home, tmp_path):
     paths = {mode: tmp_path / f"{mode}.npy" for mode in ("text", "keep")}
     flags = [f"--run={home / 'mlm'}", f"--file={tmp_path / 'in.txt'}"]
     for mode, path in paths.items():
-        assert call(main, *flags, f"--to={path}", f"--data.control-tokens={mode}")[0] == 0
+        code, _, err = call(main, *flags, f"--to={path}", f"--data.control-tokens={mode}")
+        meaning = "text" if mode == "text" else "such"
+        assert code == 0
+        assert f"control tokens such as [MASK] stand in the texts once; they are read as {meaning}" in err
     as_text, kept = (np.load(path) for path in paths.values())
     np.testing.assert_allclose(as_text, embed(home / "mlm", ["the [MASK] sat", "it was."]), atol=1e-6)
     mask = states_of(home / "mlm", "the [MASK] sat")[-1].mean(0)
@@ -228,6 +231,7 @@ def test_flags_of_data_that_are_wrong(home, tmp_path, monkeypatch):
         (): "if it is plain text, add --data.format=text",
         ("--data.fromat=text",): "unknown flag --data.fromat; did you mean data.format?",
         ("--data.fold=1",): "--data.fold chooses what a run trains on",
+        ("--data.shuffle=blocks",): "--data.shuffle chooses what a run trains on",
     }.items():
         code, _, err = call(main, *argv, *flags)
         assert (code, sentence in err) == (2, True), err

@@ -136,6 +136,8 @@ class FolderEncoder:
         """The tokens of the texts, and the parameters that read them: with a row for each new word."""
         if self.expansion is None:
             with control_tokens.reading(self.control_tokens):
+                if said := control_tokens.report(self.tokenizer, texts, "texts"):
+                    self.log.info(said)
                 return in_memory(self.tokenizer, texts), self.params
         tokens, rows = self.expansion.encode(texts)
         spare = (1 << len(rows).bit_length()) - len(rows)  # few shapes to compile

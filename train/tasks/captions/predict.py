@@ -20,6 +20,7 @@ from train.settings.predict import PredictOptions
 from train.tasks.captions.rows import TextFrame
 from train.tasks.classification import prediction
 from train.tasks.record import Folder, Prediction, Predictor
+from train.text import control_tokens
 
 
 class Question(NamedTuple):
@@ -114,6 +115,8 @@ def encode_items(params: Any, folder: Any, items: Sequence[Any], log: Any, batch
 def _text_fields(folder: Any, texts: Sequence[str], log: Any) -> dict[str, np.ndarray]:
     """`tokens` and `valid`, int32 [N,T]."""
     tokenizer, length = folder.processor.tokenizer, folder.config.batch.length
+    if said := control_tokens.report(tokenizer, texts, "texts"):
+        log.info(said)
     tokens, frame = in_memory(tokenizer, texts), TextFrame.of(tokenizer)
     longer = int((frame.sizes(tokens.lengths) > length).sum())
     if longer:
