@@ -49,28 +49,10 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
 # Sections and flags that `--help` lists without their explanations.
 _LISTED = (
-    *(
-        "cpu.",
-        "distributed.",
-        "teacher.",
-        "init_head",
-        "init_embeddings",
-        "freeze_",
-        "data.control_tokens",
-        "checkpoint.verify",
-        "batch.shapes",
-    ),
-    *("task.length_", "task.early_stopping", "task.source_language", "task.target_language"),
-    *(
-        "data.temperature",
-        "data.max_epochs",
-        "data.shuffle",
-        "data.mixture",
-        "data.fold",
-        "tokenizer.sentinels",
-        "log.layers",
-        "tokenizer.alphabet",
-    ),
+    *("cpu.", "distributed.", "teacher.", "init_head", "init_embeddings", "freeze_", "log.layers", "checkpoint.verify"),
+    *("task.length_", "task.early_stopping", "task.source_language", "task.target_language", "data.control_tokens"),
+    *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold"),
+    *("tokenizer.sentinels", "tokenizer.alphabet", "batch.shapes", "batch.multiple"),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
 )
 

@@ -25,13 +25,13 @@ def with_vectors(state: State, job: Job, processor: AnyTokenizer, log: Log) -> S
         return state
     params: PyTree = state.params
     main = next(field.name for field in dataclasses.fields(params))
-    embed = getattr(getattr(params, main), "embed", None)
-    table = getattr(embed, "tokens", None)
+    encoder: PyTree = getattr(params, main)
+    table = getattr(getattr(encoder, "embed", None), "tokens", None)
     if not isinstance(table, Array):
         raise UserError(f"--init-embeddings={path} fills a table of tokens, and this model has none; leave it out")
     filled = _filled(np.array(jax.device_get(table)), path, processor, log)
-    embed = dataclasses.replace(embed, tokens=jax.device_put(filled, table.sharding))
-    params = dataclasses.replace(params, **{main: dataclasses.replace(getattr(params, main), embed=embed)})
+    embed = dataclasses.replace(encoder.embed, tokens=jax.device_put(filled, table.sharding))
+    params = dataclasses.replace(params, **{main: dataclasses.replace(encoder, embed=embed)})
     return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 
