@@ -39,6 +39,7 @@ SLOTS = {
     "mixer.pattern": ("Patterns of softmax attention", choices.type_hints(Softmax)["pattern"]),
     "position": ("Positions", _HINTS["position"]),
     "residual": ("Residuals", _HINTS["residual"]),
+    "feed_forward": ("Feed-forward layers", _HINTS["feed_forward"]),
 }
 
 # Slots that are a choice of words, and the class that explains them.

@@ -219,6 +219,11 @@ MODELS = {
         ["Qwen2ForCausalLM"],
     ),
     "llama": ("llama", LLAMA, ["LlamaForCausalLM", "LlamaModel"]),
+    "mixtral": (
+        "mixtral",
+        LLAMA | dict(num_local_experts=3, num_experts_per_tok=2, rms_norm_eps=1e-5),
+        ["MixtralForCausalLM", "MixtralModel"],
+    ),
     "llama_tied": (
         "llama",
         LLAMA | dict(tie_word_embeddings=True, head_dim=6, num_key_value_heads=6),

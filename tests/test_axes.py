@@ -15,7 +15,7 @@ def test_letters_name_mesh_axes_that_exist():
     for letter, axis in tfm.AXES.items():
         assert len(letter) == 1
         assert letter.isupper()
-        assert set(axis.mesh) <= set(tfm.MESH_AXES)
+        assert set(axis.mesh) <= {*tfm.MESH_AXES, "expert"}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,12 @@ def test_make_mesh_fills_in_the_size_that_is_left_open(sizes, expected):
     assert tuple(mesh.shape.items()) == tuple(zip(tfm.MESH_AXES, expected, strict=True))
     assert mesh.axis_types == (AxisType.Explicit,) * 4
     assert sorted(device.id for device in mesh.devices.flat) == sorted(device.id for device in jax.devices())
+
+
+def test_a_mesh_has_experts_where_they_are_asked_for():
+    mesh = tfm.make_mesh(data=2, expert=4)
+    assert mesh.shape == {"data": 2, "fsdp": 1, "expert": 4, "context": 1, "tensor": 1}
+    assert tfm.partition("BTD", (8, 3, 7), mesh) == P(("data", "expert"), None, None)
 
 
 def test_make_mesh_of_some_devices():

@@ -24,6 +24,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.options.choices import alternatives, type_hints
 from tfm.options.dotted import flatten
+from tfm.tables.feed_forwards import FEED_FORWARDS
 from tfm.tables.inputs import INPUTS
 from tfm.tables.mixers import MIXERS
 from tfm.tables.patterns import PATTERNS
@@ -38,7 +39,7 @@ LINES_OF_A_FILE = 300
 LINES_OF_A_FUNCTION = 40  # without its docstring
 PARAMETERS = 7
 PARAMETERS_OF_ARRAYS = 9  # queries, keys, values, mask and bias are five already
-FIELDS = 35  # of tfm.Config itself
+FIELDS = 36  # of tfm.Config itself
 DEPENDENCIES = 15
 LINES_OF_A_COMMAND = 20  # train/NAME.py of a tool of train/lab
 USES_OF_ANY = 500
@@ -54,6 +55,7 @@ SLOTS = {
     "mixers": alternatives(type_hints(Config)["mixer"]),
     "positions": alternatives(type_hints(Config)["position"]),
     "residuals": alternatives(type_hints(Config)["residual"]),
+    "feed_forwards": alternatives(type_hints(Config)["feed_forward"]),
     "inputs": alternatives(type_hints(Config)["input"]),
     "patterns": alternatives(type_hints(Softmax)["pattern"]),
 }
@@ -61,6 +63,7 @@ VARIANT_TABLES = {
     "mixers": MIXERS,
     "positions": POSITIONS,
     "residuals": RESIDUALS,
+    "feed_forwards": FEED_FORWARDS,
     "inputs": INPUTS,
     "patterns": PATTERNS,
 }
@@ -290,8 +293,9 @@ LISTS = (
 # Tags that are also words for something else. Of these, only code counts that names the variant.
 WORDS = set(
     """
-    channel_groups characters compressed conditional delta fixed full global huang learned linear local none parallel
-    patches post pre reversible rotary shaw sinusoidal sliding softmax strided swin t5 tokens transient windows beit
+    channel_groups characters compressed conditional delta dense experts fixed full global huang learned linear
+    local none parallel patches post pre reversible rotary shaw sinusoidal sliding softmax strided swin t5 tokens
+    transient windows beit
     """.split()
 )
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tfm.attention.bias import ScoreBias
-from tfm.interfaces import AttentionContext, Input, Mixer, Position, Residual
+from tfm.interfaces import AttentionContext, FeedForwardLayer, Input, Mixer, Position, Residual
 from tfm.options.choices import Options
 from tfm.patterns import Pattern
+from tfm.tables.feed_forwards import FEED_FORWARDS
 from tfm.tables.inputs import INPUTS
 from tfm.tables.mixers import MIXERS
 from tfm.tables.patterns import PATTERNS
@@ -23,7 +24,14 @@ from tfm.tables.positions import POSITIONS
 from tfm.tables.residuals import RESIDUALS
 
 ROOT = Path(__file__).parent.parent
-TABLES = {Mixer: MIXERS, Position: POSITIONS, Residual: RESIDUALS, Input: INPUTS, Pattern: PATTERNS}
+TABLES = {
+    Mixer: MIXERS,
+    Position: POSITIONS,
+    Residual: RESIDUALS,
+    FeedForwardLayer: FEED_FORWARDS,
+    Input: INPUTS,
+    Pattern: PATTERNS,
+}
 
 # Fields of the context that who makes one does not name.
 POSITIONAL = {"positions", "slots"}
@@ -33,6 +41,7 @@ SINGLE: dict[str, set[str]] = {
     "Mixer": set(),
     "Position": set(),
     "Residual": set(),
+    "FeedForwardLayer": set(),
     "Input": set(),
     "Pattern": set(),
     "ScoreBias": set(),

@@ -286,6 +286,22 @@ VARIANTS = {
         {"residual": "reversible", "residual.merge": "concatenated", "tie_embeddings": False}
     ),
     "deepnorm": Variant({"residual": "deepnorm"}),
+    "experts": Variant({"feed_forward": "experts", "feed_forward.experts": 3, "feed_forward.shared": 1}),
+    "experts_every_second_layer": Variant(
+        {"period": 2} | _UNBIASED | _layer(0, {"feed_forward": "experts", "feed_forward.experts": 3})
+    ),
+    "experts_with_room": Variant(
+        {"feed_forward": "experts", "feed_forward.experts": 3, "feed_forward.top_k": 1, "feed_forward.capacity": 0.8},
+        generates=False,
+        packs=False,
+        ignores_padding=False,
+    ),
+    "expert_choice": Variant(
+        {"feed_forward": "expert_choice", "feed_forward.experts": 3},
+        decoder=False,
+        packs=False,
+        ignores_padding=False,
+    ),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
     "local": Variant(_BLOCKS, oracle=patterns.pattern(_BLOCKS)),
     "dilated": Variant(_DILATED | {"period": 2} | _layer(1, _LOCAL), oracle=patterns.pattern(_DILATED)),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         multi_head_attention,
         queries,
     )
+    from tfm.auxiliary import LossPlace, attach_loss, has_losses, with_loss_weight
     from tfm.axes import AXES, MESH_AXES, make_mesh, partition
     from tfm.catalogue.decoding.drafts import DraftModel, NGram
     from tfm.catalogue.decoding.speculation import Speculation
@@ -61,17 +62,12 @@ if TYPE_CHECKING:
     from tfm.decoding.constraints import Constraints
     from tfm.decoding.generate import Generated, Generation, bucket, generate
     from tfm.decoding.sampling import Greedy, Sample
+    from tfm.feed_forwards import FeedForward, feed_forward, feed_forward_specs
     from tfm.hf.folder import from_hf, to_hf
     from tfm.inputs import Embed, MaskedPixels, default_positions
     from tfm.int8 import Int8
     from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall, Memory, MixerOutput, VariantError
-    from tfm.layers.block import (
-        FeedForward,
-        block_specs,
-        feed_forward,
-        feed_forward_specs,
-        transformer_block,
-    )
+    from tfm.layers.block import block_specs, transformer_block
     from tfm.layers.stack import Layers, by_layer, prepare_layers, stack, stack_specs
     from tfm.losses.contrast import in_batch_losses, sigmoid_losses, symmetric_losses
     from tfm.losses.distillation import cosine_losses, hard_losses, soft_losses

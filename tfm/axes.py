@@ -6,6 +6,7 @@ everywhere.
 
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -30,8 +31,11 @@ class Axis(NamedTuple):
 # more than rows.
 MESH_AXES = ("data", "fsdp", "context", "tensor")
 
+# An axis between `fsdp` and `context` that a mesh has where it is asked for: rows and experts are spread over it.
+EXPERT = "expert"
+
 AXES = {
-    "B": Axis("batch", ("data", "fsdp")),
+    "B": Axis("batch", ("data", "fsdp", "expert")),
     "T": Axis("query position", ("context",)),
     "Q": Axis("position between blocks", ("context", "tensor"), may_replicate=True),
     "I": Axis("position of a patch", ("context",), may_replicate=True),
@@ -45,6 +49,7 @@ AXES = {
     "G": Axis("query heads per key/value head", ("tensor",), may_replicate=True),
     "H": Axis("head size"),
     "F": Axis("feed-forward", ("tensor",)),
+    "X": Axis("experts", ("expert",)),
     "V": Axis("vocabulary, padded", ("tensor",)),
     "P": Axis("rows of the position table"),
     "O": Axis("offsets of rows and columns of patches"),
@@ -54,13 +59,16 @@ AXES = {
 }
 
 
-def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, devices=None) -> Mesh:
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, devices=None, expert: int = 1) -> Mesh:
     """An Explicit mesh of `devices` (default: all); one size may be -1, which takes the devices that remain.
 
     Raises ValueError where the sizes do not multiply to the number of devices.
     """
     devices = np.asarray(jax.devices() if devices is None else devices).ravel()
     sizes = {"data": data, "fsdp": fsdp, "tensor": tensor, "context": context}
+    names = MESH_AXES
+    if expert != 1:
+        sizes, names = sizes | {EXPERT: expert}, (*MESH_AXES[:2], EXPERT, *MESH_AXES[2:])
     wild = [name for name, size in sizes.items() if size == -1]
     wrong = [f"mesh.{name}={size}" for name, size in sizes.items() if size < 1 and size != -1]
     if wrong or len(wild) > 1:
@@ -73,13 +81,13 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, 
     if math.prod(sizes.values()) != devices.size:
         shown = " ".join(f"mesh.{name}={size}" for name, size in sizes.items() if name not in wild)
         raise ValueError(f"{shown} must {'divide' if wild else 'multiply to'} the {devices.size} devices here")
-    shape = tuple(sizes[name] for name in MESH_AXES)
-    return Mesh(arranged(devices, shape), MESH_AXES, axis_types=(AxisType.Explicit,) * len(MESH_AXES))
+    shape = tuple(sizes[name] for name in names)
+    return Mesh(arranged(devices, shape, names), names, axis_types=(AxisType.Explicit,) * len(names))
 
 
-def arranged(devices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Devices in the shape of a mesh: those of one process or slice side by side, whose wires are fast, and slices
-    along the outer axes.
+def arranged(devices: np.ndarray, shape: tuple[int, ...], names: Sequence[str] = MESH_AXES) -> np.ndarray:
+    """Devices in the shape of a mesh with axes of these names: those of one process or slice side by side, whose wires
+    are fast, and slices along the outer axes.
 
     Raises ValueError where the slices do not divide the shape.
     """
@@ -92,7 +100,7 @@ def arranged(devices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
             outer.append(math.gcd(size, left))
             left //= outer[-1]
         if left > 1:
-            sizes = " ".join(f"mesh.{name}={size}" for name, size in zip(MESH_AXES, shape, strict=True))
+            sizes = " ".join(f"mesh.{name}={size}" for name, size in zip(names, shape, strict=True))
             raise ValueError(f"{sizes} must leave the {slices} slices of devices whole; try mesh.data={slices}")
         inner = [size // of for size, of in zip(shape, outer, strict=True)]
         return mesh_utils.create_hybrid_device_mesh(inner, outer, devices.tolist(), allow_split_physical_axes=True)

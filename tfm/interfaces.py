@@ -1,10 +1,11 @@
 """The slots of a model, and what the functions of a variant in them get.
 
-    slot        record      table                  what its variants do
-    mixer       Mixer       tfm/tables/mixers.py   tokens learn of each other
-    position    Position    .../positions.py       tokens know where they stand
-    residual    Residual    .../residuals.py       sublayers join the stream
-    input       Input       .../inputs.py          texts and images become vectors
+    slot          record            table                     what its variants do
+    mixer         Mixer             tfm/tables/mixers.py      tokens learn of each other
+    position      Position          .../positions.py          tokens know where they stand
+    residual      Residual          .../residuals.py          sublayers join the stream
+    feed_forward  FeedForwardLayer  .../feed_forwards.py      tokens are computed each by itself
+    input         Input             .../inputs.py             texts and images become vectors
 
 A variant is one file of functions and a record of them; a table finds the record by the tag of the options. All
 functions have one calling convention:
@@ -263,6 +264,17 @@ class Residual(NamedTuple):
     chain: Callable[..., tuple[PyTree, dict[str, PyTree]]]
     final_norm: bool
     revise: Callable[..., PyTree] = unchanged
+
+
+class FeedForwardLayer(NamedTuple):
+    """What every token goes through by itself.
+
+    specs: (options, config) -> the spec tree of one layer
+    forward: (call, x, context) -> y, for x and y [B,T,D]
+    """
+
+    specs: Callable[..., PyTree]
+    forward: Callable[..., Array]
 
 
 class Input(NamedTuple):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tfm.config.feed_forwards import FeedForward
 from tfm.config.mixers import Mixer
 from tfm.config.positions import Position
 from tfm.config.residuals import Residual
@@ -16,11 +17,13 @@ class Layer:
     mixer: how its tokens learn of each other
     position: how it knows where a token stands
     residual: how its sublayers join the stream
+    feed_forward: what its tokens go through by themselves
     """
 
     mixer: Mixer | None = None
     position: Position | None = None
     residual: Residual | None = None
+    feed_forward: FeedForward | None = None
 
 
 class Kind(NamedTuple):
@@ -29,6 +32,7 @@ class Kind(NamedTuple):
     mixer: Mixer
     position: Position
     residual: Residual
+    feed_forward: FeedForward
 
 
 class LayerPlan(NamedTuple):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from tfm.catalogue.options.stages import Stage
+from tfm.config.feed_forwards import Dense, FeedForward
 from tfm.config.heads import Head
 from tfm.config.inputs import Input, Tokens
 from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
@@ -64,6 +65,7 @@ class Config:
     position: how the model knows where a token stands
     mixer: how tokens learn of each other
     residual: how sublayers join the stream
+    feed_forward: what every token goes through by itself
     head: what heads have beside their sizes
     stages: number of later stages, each on a coarser grid; `stages.0.width` sets one
     prefix: number of kinds of layers before the period; `prefix.0.mixer` sets one
@@ -104,6 +106,7 @@ class Config:
     position: Position = Learned()
     mixer: Mixer = Softmax()
     residual: Residual = PostNorm()
+    feed_forward: FeedForward = Dense()
     head: Head = Head()
     stages: tuple[Stage, ...] = ()
     prefix: tuple[Layer, ...] = ()
@@ -195,7 +198,7 @@ class Config:
         """The layers in order."""
 
         def resolve(layer: Layer) -> Kind:
-            return Kind(layer.mixer or self.mixer, layer.position or self.position, layer.residual or self.residual)
+            return Kind(*(getattr(layer, name) or getattr(self, name) for name in Kind._fields))
 
         prefix = tuple(map(resolve, self.prefix[: self.layers]))
         period = tuple(map(resolve, self.period))

@@ -7,6 +7,7 @@ from tfm.hf.families.decoders.gpt2 import GPT2
 from tfm.hf.families.decoders.gpt_neo import GPT_NEO
 from tfm.hf.families.decoders.gpt_neox import GPT_NEOX
 from tfm.hf.families.decoders.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from tfm.hf.families.decoders.mixtral import MIXTRAL
 from tfm.hf.families.decoders.mpt import MPT
 from tfm.hf.families.decoders.openai_gpt import OPENAI_GPT
 from tfm.hf.families.decoders.reformer import REFORMER
@@ -43,7 +44,7 @@ FAMILIES = {
     for family in (
         *(BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
         *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER, CAMEMBERT, MPNET),
-        *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, QWEN3, QWEN2, OPENAI_GPT),
+        *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN2, OPENAI_GPT),
         *(T5, LONGT5, BART, MARIAN, PEGASUS, LED, MBART, M2M_100, MT5, UMT5),
         *(VIT, DEIT, BEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
     )

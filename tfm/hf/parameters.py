@@ -15,6 +15,7 @@ torch keeps a kernel as [out, in] and all heads as one axis; here it is [in, out
 copies into it.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +39,8 @@ class HfTensor(NamedTuple):
     """A tensor of a folder that holds a parameter, or that of one layer.
 
     name: its name, without .weight or .bias where the parameter is of a linear map or a norm, or without these words
-        where it ends with _; {} stands for the layer
+        where it ends with _; {} stands for the layer, {x} for the expert where each has a tensor of its own; "": no
+        folder has it, and it starts as in a new model
     part: index of the parameter among those that the outputs of the tensor hold
     parts: number of these parameters
     by_head: the parts alternate from head to head
@@ -84,16 +86,26 @@ class Leaf(NamedTuple):
         return self.spec.axes.startswith("L")
 
     @property
+    def leading(self) -> int:
+        """How many of the first axes have tensors of their own: layers, experts."""
+        return self.spec.axes.startswith("L") + ("{x}" in self.tensor.name)
+
+    @property
     def names(self) -> list[str]:
-        """The tensors that hold it, one for each layer."""
-        return [self.tensor.name.replace("{}", str(layer)) for layer in self.layers]
+        """The tensors that hold it, one for each layer, or for each expert of each layer."""
+        if not self.tensor.name:
+            return []
+        names = [self.tensor.name.replace("{}", str(layer)) for layer in self.layers]
+        if "{x}" not in self.tensor.name:
+            return names
+        return [name.replace("{x}", str(index)) for name in names for index in range(self.spec.shape[self.stacked])]
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of one layer, without the rows that pad the vocabulary."""
+        """The shape of one layer, or of one expert, without the rows that pad the vocabulary."""
         if not self.spec.shape:
             return ()
-        first, *rest = self.spec.shape[self.stacked :]
+        first, *rest = self.spec.shape[self.leading :]
         return first - self.spec.padding // math.prod(rest), *rest
 
     @property
@@ -133,7 +145,7 @@ class Leaf(NamedTuple):
 
         None where the tensor does not say its axes, or where they are others: those of the kernel beside a bias.
         """
-        letters = self.spec.axes[self.stacked :]
+        letters = self.spec.axes[self.leading :]
         is_permuted = sorted(self.tensor.axes.replace("1", "")) == sorted(letters)
         return dict(zip(letters, self.sizes, strict=True)) if is_permuted else None
 
@@ -186,6 +198,9 @@ def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:
 
 def read_parameter(leaf: Leaf, tensors: Weights, sharding: Sharding | None) -> jax.Array:
     """One parameter, on one device or on those of a sharding: each device reads its own part."""
+    if not leaf.tensor.name:
+        with contextlib.nullcontext() if sharding is None else jax.set_mesh(sharding.mesh):
+            return leaf.spec.init(jax.random.key(0), leaf.spec.shape, sharding)
     part = partial(_part, leaf, tensors)
     if sharding is None:
         array = jax.device_put(part((slice(None),) * len(leaf.spec.shape)))  # jnp.asarray would copy
@@ -198,14 +213,14 @@ def _part(leaf: Leaf, tensors: Weights, index: tuple[slice, ...]) -> np.ndarray:
     """The part of a parameter that one device holds, float32; rows that pad the vocabulary are zeros."""
     shape = [len(range(size)[axis]) for axis, size in zip(index, leaf.spec.shape, strict=True)]
     part = _empty(shape, zeros=bool(leaf.spec.padding))
-    names = leaf.names[index[0]] if leaf.stacked else leaf.names
-    inner = index[leaf.stacked :]
+    leading, inner = leaf.spec.shape[: leaf.leading], index[leaf.leading :]
+    names = list(np.array(leaf.names).reshape(leading)[index[: leaf.leading]].ravel())
+    rows = part.reshape(len(names), *shape[leaf.leading :])
 
     def copy(row: int, name: str):
         view = leaf.view(tensors[name])[inner]
-        target = part[row, ...] if leaf.stacked else part
         unpadded: tuple[slice | EllipsisType, ...] = (..., *map(slice, view.shape))
-        _copy(view, target[unpadded])
+        _copy(view, rows[row, ...][unpadded])
         tensors.release(name)
 
     if part.nbytes < 1 << 20 or len(names) == 1:
@@ -252,7 +267,7 @@ def assemble(rows: list[tuple[Leaf, jax.Array, int]]) -> np.ndarray:
     """A tensor out of the rows of all the parameters that it holds."""
     tensor = np.zeros(rows[0][0].shape, np.float32)
     for leaf, values, row in rows:
-        layer = np.asarray(values[row] if leaf.stacked else values)
+        layer = np.asarray(values[np.unravel_index(row, leaf.spec.shape[: leaf.leading])] if leaf.leading else values)
         view = leaf.view(tensor)
         view[...] = layer[tuple(map(slice, view.shape))]
         if leaf.tensor.factor != 1:

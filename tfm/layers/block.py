@@ -4,15 +4,15 @@ from functools import partial
 from typing import Any
 
 import jax
-from flax import struct
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from tfm.attention.cross import cross_attention, cross_specs
 from tfm.config.model import Config, Kind
 from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall
-from tfm.ops import GATES, Linear, activation, linear, linear_specs, split
+from tfm.ops import split
 from tfm.residuals import Sublayer
+from tfm.tables.feed_forwards import FEED_FORWARDS
 from tfm.tables.mixers import MIXERS
 from tfm.tables.positions import POSITIONS
 from tfm.tables.residuals import RESIDUALS
@@ -25,7 +25,7 @@ def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
     specs = Block(
         mixer=MIXERS[kind.mixer.name].specs(kind.mixer, config),
         position=POSITIONS[kind.position.name].specs(kind.position, config),
-        feed_forward=feed_forward_specs(config),
+        feed_forward=FEED_FORWARDS[kind.feed_forward.name].specs(kind.feed_forward, config),
         residual=residual.specs(kind.residual, config, names),
         cross=cross_specs(kind.mixer, config) if cross else None,
     )
@@ -80,7 +80,8 @@ def sublayers_of(
     mixed = partial(MIXERS[kind.mixer.name].forward, call, score=score, state=state)
 
     def feed(x: Array) -> tuple[Array, None]:
-        return feed_forward(layer.feed_forward, config, x), None
+        call = LayerCall(kind.feed_forward, config, layer.feed_forward)
+        return FEED_FORWARDS[kind.feed_forward.name].forward(call, x, context), None
 
     sublayers = {"mixer": Sublayer(jax.named_scope("mixer")(mixed), mixer_drop, drop_path)}
     if layer.cross is not None:
@@ -90,29 +91,3 @@ def sublayers_of(
     if layer.feed_forward is not None:
         sublayers["feed_forward"] = Sublayer(jax.named_scope("feed_forward")(feed), ffn_drop, drop_path)
     return sublayers
-
-
-@struct.dataclass
-class FeedForward:
-    """Two linear maps, `up` [D,F] and `down` [F,D]; `gate` [D,F] is a third one that only the gated variants have."""
-
-    up: Linear
-    gate: Linear | None
-    down: Linear
-
-
-def feed_forward_specs(config: Config) -> FeedForward:
-    """The spec tree of a feed-forward layer: `up` [D,F], `down` [F,D], and `gate` [D,F] of a gated activation."""
-    up = linear_specs(config, "D", "F", branch=True)
-    return FeedForward(
-        up=up, gate=up if config.activation in GATES else None, down=linear_specs(config, "F", "D", branch=True)
-    )
-
-
-def feed_forward(layer: FeedForward, config: Config, x: Array) -> Array:
-    """x [B,T,D] -> [B,T,D]: down(act(up(x))) (Vaswani et al. 2017, eq. 2), or down(act(gate(x)) * up(x)) (Shazeer 2020,
-    eq. 6)."""
-    act = activation(config)
-    hidden = linear(layer.up, "BTD,DF->BTF", x)
-    hidden = act(hidden) if layer.gate is None else act(linear(layer.gate, "BTD,DF->BTF", x)) * hidden
-    return linear(layer.down, "BTF,FD->BTD", hidden)

@@ -7,7 +7,7 @@ from jax import Array
 
 from tfm.attention.project import Attention, attention_specs, multi_head_attention
 from tfm.config.model import Config
-from tfm.layers.block import FeedForward, feed_forward, feed_forward_specs
+from tfm.feed_forwards import FeedForward, feed_forward, feed_forward_specs
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import expand_param
 from tfm.params import vector_spec

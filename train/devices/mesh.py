@@ -207,7 +207,7 @@ def _sharded_axes(spec, mesh: Mesh) -> list[str]:
 
 def _batch_sharding(mesh: Mesh) -> str:
     """Over what the rows and the positions of a batch are sharded; empty if they are not."""
-    rows = " x ".join(name for name in ("data", "fsdp") if mesh.shape[name] > 1)
+    rows = " x ".join(name for name in tfm.AXES["B"].mesh if mesh.shape.get(name, 1) > 1)
     sharded = [f"rows over {rows}"] if rows else []
     if mesh.shape["context"] > 1:
         sharded.append("positions over context")

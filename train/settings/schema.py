@@ -121,16 +121,18 @@ class Mesh:
     fsdp: the same, with parameters and optimizer state cut into as many pieces
     tensor: parts of every layer
     context: parts of every text; each device has some tokens and sees the keys and values of all
+    expert: the same as data, with the experts of a layer spread over them
     """
 
     data: int = -1
     fsdp: int = 1
     tensor: int = 1
     context: int = 1
+    expert: int = 1
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, data=-1, fsdp=-1, tensor=-1, context=-1)
+        check_minimum(self, data=-1, fsdp=-1, tensor=-1, context=-1, expert=-1)
 
 
 @dataclasses.dataclass(frozen=True)

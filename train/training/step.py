@@ -146,7 +146,12 @@ def make_train_step(
 def _summed_loss(loss: Loss, model: tfm.Config, params_of: ParamsOf, state: State, changing, *part):
     """The sum over a part (fields, memory, key) to differentiate by what changes, all scalar sums and the memory."""
     fields, memory, key = part
-    outputs = loss(params_of(changing, key), model, fields, key, **Extra(memory, state.teacher).arguments)
+    compute = partial(loss, **Extra(memory, state.teacher).arguments)
+    params = params_of(changing, key)
+    if tfm.has_losses(params):  # the sum has those of layers as often as targets; of this pass the weight alone is run
+        weight = jax.lax.stop_gradient(compute(params, model, fields, key)["weight"])
+        params = tfm.with_loss_weight(params, loss_scale.scaled(weight, weight, state.scale))
+    outputs = compute(params, model, fields, key)
     total = loss_scale.scaled(objective(outputs), outputs["weight"], state.scale)
     return total, (scalar_sums(outputs), outputs.get(MEMORY))
 

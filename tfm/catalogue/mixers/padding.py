@@ -50,6 +50,16 @@ def valid_tokens_and_segments(options: Options, context: AttentionContext) -> tu
     return _valid(parts, context), segments[1] if segments else None
 
 
+def valid_of(context: AttentionContext) -> Array | None:
+    """bool [B or 1,T], which of the places of a pass hold tokens, as far as its mask says it; None: all."""
+    parts = decompose(context.mask)
+    valid = _valid(parts, context)
+    if parts.segments is None:
+        return valid
+    is_text = parts.segments.segment_ids[1] > 0
+    return is_text if valid is None else valid & is_text
+
+
 def _asks_about_queries(parts: MaskParts) -> bool:
     return bool(parts.rest) or parts.pattern != Window(None, None)
 

@@ -4,6 +4,7 @@ Every function is the job's own: the loss of its task, the steps of its trainer.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
@@ -60,7 +61,7 @@ class Subject:
     @cached_property
     def rows(self) -> int:
         """Rows of a batch here: at least 4, and 2 for each part of the mesh that shares rows."""
-        shards = self.job.mesh.shape["data"] * self.job.mesh.shape["fsdp"]
+        shards = math.prod(self.job.mesh.shape.get(name, 1) for name in tfm.AXES["B"].mesh)
         return 2 * shards * max(1, -(-2 // shards))
 
     @cached_property

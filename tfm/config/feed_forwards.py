@@ -1,0 +1,17 @@
+"""What every token goes through by itself, behind the mixer of a block."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tfm.catalogue.options.feed_forwards import ExpertChoice, Experts
+from tfm.options.choices import Options, tag
+
+
+@dataclass(frozen=True)
+class Dense(Options):
+    """Two linear maps with an activation between them, the same for all tokens (Vaswani et al. 2017, section 3.3)."""
+
+    name: Literal["dense"] = tag("dense")
+
+
+FeedForward = Dense | Experts | ExpertChoice
