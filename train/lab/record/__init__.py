@@ -1,0 +1,1 @@
+"""Entries of the board of time to quality, docs/records.md."""
