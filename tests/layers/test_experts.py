@@ -74,9 +74,9 @@ def by_loops(params, config, x):
     """Token by token, each of which takes its experts in order while they have room."""
     options, layer, x = config.feed_forward, params.experts, np.asarray(x, np.float64)
     y, length = np.zeros_like(x), x.shape[1]
-    room = length
+    capacity = length
     if options.capacity:
-        room = math.ceil(options.capacity * options.top_k * length / options.experts)
+        capacity = math.ceil(options.capacity * options.top_k * length / options.experts)
     for row in range(len(x)):
         taken = np.zeros(options.experts, int)
         probabilities, _ = probabilities_of(layer, x[row])
@@ -89,7 +89,7 @@ def by_loops(params, config, x):
             if options.renormalize and options.top_k > 1:
                 gates = gates / gates.sum()
             for index, gate in zip(chosen, gates, strict=True):
-                if taken[index] < room:
+                if taken[index] < capacity:
                     y[row, place] += gate * expert(layer, index, config, x[row, place])
                 taken[index] += 1
     return y

@@ -8,10 +8,10 @@ from tfm.options.choices import Options, tag
 
 
 @dataclass(frozen=True)
-class Dense(Options):
+class PositionWise(Options):
     """Two linear maps with an activation between them, the same for all tokens (Vaswani et al. 2017, section 3.3)."""
 
     name: Literal["dense"] = tag("dense")
 
 
-FeedForward = Dense | Experts | ExpertChoice
+FeedForward = PositionWise | Experts | ExpertChoice

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from tfm.catalogue.options.stages import Stage
-from tfm.config.feed_forwards import Dense, FeedForward
+from tfm.config.feed_forwards import FeedForward, PositionWise
 from tfm.config.heads import Head
 from tfm.config.inputs import Input, Tokens
 from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
@@ -106,7 +106,7 @@ class Config:
     position: Position = Learned()
     mixer: Mixer = Softmax()
     residual: Residual = PostNorm()
-    feed_forward: FeedForward = Dense()
+    feed_forward: FeedForward = PositionWise()
     head: Head = Head()
     stages: tuple[Stage, ...] = ()
     prefix: tuple[Layer, ...] = ()

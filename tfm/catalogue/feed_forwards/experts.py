@@ -64,10 +64,10 @@ def forward(call: LayerCall[Experts, RoutedParams, None], x: Array, context: Att
     """x [B,T,D] -> [B,T,D]: the sum of what the experts of a token make of it, each times its weight (Shazeer et al.
     2017, eq. 1)."""
     options, layer = call.options, call.params
-    whole, valid = replicate_length(x), valid_of(context)
-    choice = choose(options, router_logits(layer.experts, whole), valid)
-    y = mixture(call, whole, choice, room(options, x.shape[1], context))
-    y = with_shared(layer.experts, call.config, whole, y)
+    states, valid = replicate_length(x), valid_of(context)
+    choice = choose(options, router_logits(layer.experts, states), valid)
+    y = mixture(call, states, choice, slots_of(options, x.shape[1], context))
+    y = with_shared(layer.experts, call.config, states, y)
     shares, loss = statistics(options, choice, valid)
     return observe(layer.load.observed, attach_loss(y, loss, layer.load), shares, MOMENTUM)
 
@@ -84,7 +84,7 @@ def choose(options: Experts, logits: Array, valid: Array | None) -> Choice:
     return Choice(experts, gates, probabilities, jax.nn.logsumexp(logits, -1))
 
 
-def room(options: Experts, length: int, context: AttentionContext) -> int:
+def slots_of(options: Experts, length: int, context: AttentionContext) -> int:
     """The tokens of a row that an expert has room for: all, without a capacity and in generation."""
     if options.capacity is None or context.slots is not None:
         return length
