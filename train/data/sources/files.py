@@ -147,6 +147,16 @@ def read_parallel(source: str, columns: Reader) -> list[Row]:
 
     The ending of a file (.en, .de.gz) says its side; without endings, source comes first.
     """
+    paths = parallel_paths(source, columns)
+    lines = [read_lines(path) for path in paths]
+    if len(lines[0]) != len(lines[1]):
+        counts = " and ".join(f"{path} has {len(side):,}" for path, side in zip(paths, lines, strict=True))
+        raise UserError(f"{counts} lines; line n of one must be the translation of line n of the other")
+    return [dict(zip(columns.texts, pair, strict=True)) for pair in zip(*lines, strict=True)]
+
+
+def parallel_paths(source: str, columns: Reader) -> list[Path]:
+    """The files of the sides, in the order of the columns. Raises UserError for files of other languages."""
     paths = [Path(name) for name in source.split(",")]
     endings = [opening.ending(str(path))[1:] for path in paths]
     if endings == list(columns.texts[::-1]):
@@ -157,11 +167,7 @@ def read_parallel(source: str, columns: Reader) -> list[Row]:
             f"{source} has files of {' and '.join(endings)}, and {flags} asks for others; "
             "name the languages that are there"
         )
-    lines = [read_lines(path) for path in paths]
-    if len(lines[0]) != len(lines[1]):
-        counts = " and ".join(f"{path} has {len(side):,}" for path, side in zip(paths, lines, strict=True))
-        raise UserError(f"{counts} lines; line n of one must be the translation of line n of the other")
-    return [dict(zip(columns.texts, pair, strict=True)) for pair in zip(*lines, strict=True)]
+    return paths
 
 
 def _documents(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:

@@ -8,7 +8,8 @@ from train import UserError
 from train.data.sources.files import Reader, Row
 
 # The share that is held out, and between which shares chance may leave it.
-_SHARE, _LEAST, _MOST = 0.1, 0.05, 0.2
+_SHARE, HELD_OUT = 0.1, (0.05, 0.2)
+_LEAST, _MOST = HELD_OUT
 
 # How far the beginning of a line may be from where a document is to be cut, of all characters.
 _NEAR = 0.05
@@ -37,7 +38,7 @@ def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list
     sizes: Counter[bytes] = Counter()
     for digest, text in zip(hashes, texts, strict=True):
         sizes[digest] += len(text) if are_documents else 1
-    chosen, ends = {digest for digest in sizes if digest[0] % 10 == 0}, {}
+    chosen, ends = set(filter(is_held_out, sizes)), {}
     if not _LEAST <= _share(chosen, sizes) <= _MOST:
         chosen = _fitting(sizes)
         ends = _end_of_one(rows, hashes, columns, chosen, sizes) if are_documents else {}
@@ -53,6 +54,11 @@ def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list
         else:
             (valid if digest in chosen else train).append(row)
     return train, valid
+
+
+def is_held_out(digest: bytes) -> bool:
+    """Whether a row with this hash is, where that makes about a tenth of all."""
+    return digest[0] % 10 == 0
 
 
 def _share(chosen: Collection[bytes], sizes: Mapping[bytes, int]) -> float:

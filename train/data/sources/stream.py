@@ -28,7 +28,7 @@ def documents(part: Slice, data: Data) -> Iterator[Document]:
     if part.path.startswith("tfds:"):
         from train.data.sources import tfds
 
-        rows: Iterable[files.Row] = (columns.checked(row, part.path) for row in tfds.read(part.path))
+        rows: Iterable[files.Row] = (columns.checked(row, part.path) for row in tfds.stream(part.path))
         return (chunks(row[data.field]) for row in rows)
     kind = opening.ending(part.path, data.format)
     read = _FORMATS.get(kind)
@@ -68,27 +68,26 @@ def _paragraphs(text: Iterable[str]) -> Iterator[str]:
     yield from filter(str.strip, paragraphs)
 
 
-def _json(part: Slice, data: Data, columns: files.Columns) -> Iterator[Document]:
-    rows = files.json_rows(part.path, opening.lines(*part), data, columns)
-    return (chunks(row[data.field]) for row in rows)
+def rows(part: Slice, data: Data, columns: files.Columns) -> Iterator[files.Row]:
+    """The rows of a part of a file of columns. Raises UserError for a bad file."""
+    kind = opening.ending(part.path, data.format)
+    if kind == ".jsonl":
+        return files.json_rows(part.path, opening.lines(*part), data, columns)
+    if kind in ROW_FILES:
+        return ROW_FILES[kind](part.path, columns)
+    return files.table_rows(part.path, kind, (line for _, line in opening.lines(part.path)), data, columns)
 
 
-def _table(part: Slice, data: Data, columns: files.Columns) -> Iterator[Document]:
-    kind, lines = opening.ending(part.path, data.format), (line for _, line in opening.lines(part.path))
-    return (chunks(row[data.field]) for row in files.table_rows(part.path, kind, lines, data, columns))
+def _column(part: Slice, data: Data, columns: files.Columns) -> Iterator[Document]:
+    return (chunks(row[data.field]) for row in rows(part, data, columns))
 
 
-def _named_columns(part: Slice, data: Data, columns: files.Columns) -> Iterator[Document]:
-    rows = ROW_FILES[opening.ending(part.path, data.format)](part.path, columns)
-    return (chunks(row[data.field]) for row in rows)
-
+# The formats of rows of columns.
+TABLES = (".jsonl", ".tsv", ".csv", *ROW_FILES)
 
 _FORMATS: dict[str, Callable[[Slice, Data, files.Columns], Iterator[Document]]] = {
     ".txt": _text,
-    ".jsonl": _json,
-    ".tsv": _table,
-    ".csv": _table,
-    **dict.fromkeys(ROW_FILES, _named_columns),
+    **dict.fromkeys(TABLES, _column),
 }
 
 

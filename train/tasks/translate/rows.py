@@ -7,13 +7,14 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from train import UserError
+from train.data.sources import kept_pairs
+from train.data.sources.kept_pairs import Pair
 from train.data.tokens import PLAIN, Segmentation, TokenizedTexts, encode, ranges
 from train.screens.console import Log
 from train.settings.schema import Batch, Run
 from train.tasks.translate import marks, pair_packing
 from train.tasks.translate.options import Translate
 from train.tasks.translate.pair_packing import RowPlan
-from train.tasks.translate.source import Pair
 from train.text.special import target_tokenizer
 from train.text.tokenize import SequenceTemplate
 
@@ -60,8 +61,8 @@ class TranslationPairs:
             )
         self.all_pairs = pairs
         self.fitting = np.flatnonzero(fits)
-        self.pairs = [pairs[n] for n in self.fitting.tolist()]
-        self.long = [pairs[n] for n in np.flatnonzero(~fits).tolist()]
+        self.pairs = kept_pairs.take(pairs, self.fitting)
+        self.long = kept_pairs.take(pairs, np.flatnonzero(~fits))
         self.plan = pair_packing.plan(lengths[fits], batch, options.max_shapes, options.pack, options.like)
         self.buckets = self.plan.buckets
         self.tokens, self.padding = self.buckets.tokens, self.buckets.padding
@@ -147,7 +148,7 @@ class PairReader:
         tokenizers = self.tokenizer, target_tokenizer(self.tokenizer)
         return [
             encode(tokenizer, side, self.log, name, segmentation)
-            for tokenizer, side in zip(tokenizers, zip(*pairs, strict=True), strict=True)
+            for tokenizer, side in zip(tokenizers, kept_pairs.sides(pairs), strict=True)
         ]
 
     def _rows(
@@ -159,7 +160,7 @@ class PairReader:
         says = np.all([side.lengths > 0 for side in sides], axis=0)
         if not says.all():
             self.log.info(f"{(~says).sum():,} of {len(pairs):,} {name} have a side without tokens, and are left out")
-            pairs = [pairs[n] for n in np.flatnonzero(says).tolist()]
+            pairs = kept_pairs.take(pairs, np.flatnonzero(says))
             sides = self._encoded(pairs, name, segmentation)
         template = marks.template(self.tokenizer, run.task)
         pack = run.data.pack if run.model.reads_packed else False

@@ -1,11 +1,13 @@
 """Sentence pairs, from two files or two columns."""
 
+import dataclasses
+from collections.abc import Sequence
+
 from train import UserError
-from train.data.sources import files, sources
+from train.data.sources import files, kept_pairs, sources
+from train.data.sources.kept_pairs import Pair
 from train.settings.schema import Data
 from train.tasks.translate.options import Translate
-
-Pair = tuple[str, str]
 
 
 def load_pairs(
@@ -14,10 +16,19 @@ def load_pairs(
     builtin: sources.Builtin,
     log: sources.LogLine = sources.to_stderr,
     valid_only: bool = False,
-) -> tuple[list[Pair], list[Pair], int]:
-    """Pairs to train on, pairs to validate on, and the number of pairs with an empty side, which are left out."""
+) -> tuple[Sequence[Pair], Sequence[Pair], int]:
+    """Pairs to train on, pairs to validate on, and the number of pairs with an empty side, which are left out. Those of
+    large files stay on the disk."""
     columns = columns_of(data, task)
     source, target = columns.texts
+    if not (valid_only and data.eval) and kept_pairs.is_large(data.source, data, columns):
+        train, valid, empty = kept_pairs.load(data, columns, log)
+        if empty:
+            log(f"{empty:,} of {empty + len(train) + len(valid):,} pairs have an empty side, and are left out")
+        if not data.eval:
+            return train, valid, empty
+        _, of_eval, more = load_pairs(dataclasses.replace(data, source=data.eval), task, builtin, log, True)
+        return train, of_eval, empty + more
     parts = sources.load(data, columns, builtin, log, valid_only)
     pairs = [[(row[source].strip(), row[target].strip()) for row in part] for part in parts]
     train, valid = ([pair for pair in part if all(pair)] for part in pairs)

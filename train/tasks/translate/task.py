@@ -32,6 +32,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import files
+from train.data.sources.kept_pairs import Pair, sample
 from train.data.synthetic import grammar
 from train.data.tokens import segmentation_hash, segmentations
 from train.files import cache
@@ -45,7 +46,7 @@ from train.tasks.translate import marks, translation
 from train.tasks.translate.options import EARLY_STOPPING, Translate
 from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
-from train.tasks.translate.source import Pair, columns_of, load_pairs
+from train.tasks.translate.source import columns_of, load_pairs
 from train.text import tokenize
 from train.text.special import generation_of
 
@@ -129,9 +130,7 @@ def load(
     train, valid, empty = load_pairs(
         run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), log.info, valid_only
     )
-    tokenizer = (
-        saved.processor if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
-    )
+    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, sample(train), log)
 
     reader = PairReader(run, tokenizer, log)
     train_rows = [reader.training_rows(train, segmentation) for segmentation in (segmentations(run) if train else [])]
@@ -144,7 +143,7 @@ def load(
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(*([side for pair in part for side in pair] for part in (train, valid))),
+        "hash": cache.digest(*((side for pair in part for side in pair) for part in (train, valid))),
         "segmentation_hash": segmentation_hash(
             run, (text for rows in train_rows for text in (rows.source, rows.target))
         ),
