@@ -83,8 +83,8 @@ class Config:
         on the host
     dtype: float32 | bfloat16 | float16: what matrix products are computed in
     param_dtype: float32 | bfloat16: what parameters are stored in
-    kernel: auto | einsum | chunked | cudnn | splash | triton: how attention is computed; auto decides by device, sizes
-        and mask; triton: norms too, by kernels of this project for NVIDIA GPUs
+    kernel: auto | einsum | chunked | cudnn | splash | triton | ring: how attention is computed; auto decides by device,
+        sizes and mask; triton: norms too, for NVIDIA GPUs; ring: for a length that the mesh shards
     """
 
     layers: int = 2
@@ -122,7 +122,7 @@ class Config:
     remat: Literal["none", "dots", "block", "offload"] = "none"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     param_dtype: Literal["float32", "bfloat16"] = "float32"
-    kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash", "triton"] = "auto"
+    kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash", "triton", "ring"] = "auto"
 
     def __post_init__(self):
         check_fields(self)

@@ -152,10 +152,10 @@ class Cpu:
 class Attention:
     """How attention is computed in training.
 
-    kernel: auto | einsum | chunked | cudnn | splash | triton: in training alone; none: as --model.kernel says
+    kernel: auto | einsum | chunked | cudnn | splash | triton | ring: in training alone; none: as --model.kernel says
     """
 
-    kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash", "triton"] | None = None
+    kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash", "triton", "ring"] | None = None
 
     def __post_init__(self):
         check_fields(self)

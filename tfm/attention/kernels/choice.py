@@ -22,6 +22,7 @@ from tfm.attention.kernels.blocks import attend_in_blocks
 from tfm.attention.kernels.case import Case, Shaped, why_not_blocks
 from tfm.attention.kernels.chunked import chunked
 from tfm.attention.kernels.cudnn import cudnn, knows, why_not_cudnn
+from tfm.attention.kernels.ring import ring, why_not_ring
 from tfm.attention.kernels.splash import splash, why_not_splash
 from tfm.attention.kernels.triton import triton, why_not_triton
 from tfm.axes import compute_capability
@@ -40,6 +41,7 @@ KERNELS: dict[str, Callable[..., Array]] = {
     "cudnn": cudnn,
     "splash": splash,
     "triton": triton,
+    "ring": ring,
     "blocks": attend_in_blocks,
 }
 FUSED = {"gpu": "cudnn", "tpu": "splash"}
@@ -70,6 +72,7 @@ WHY_NOT: dict[str, Callable[[Case], str]] = {
     "cudnn": why_not_cudnn,
     "splash": why_not_splash,
     "triton": why_not_triton,
+    "ring": why_not_ring,
 }
 
 
