@@ -389,9 +389,33 @@ SWIN_NAMES = {
 def saved_name(model_type: str, tensor: str) -> str:
     """The name of a tensor in a folder."""
     names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "beit": BEIT_NAMES, "swin": SWIN_NAMES}
+    names |= {"mixtral": {r"\.mlp\.": ".block_sparse_moe."}}
     for pattern, name in names.get(model_type, {}).items():
         tensor = re.sub(pattern, name, tensor)
     return tensor
+
+
+def is_of_experts(tensor: str) -> bool:
+    """Whether a tensor has a matrix of every expert, which are tensors of their own in a folder."""
+    return tensor.endswith(("experts.gate_up_proj", "experts.down_proj"))
+
+
+def expert_entries(tensor: str, shape) -> list:
+    """The matrices of experts that a tensor of transformers 5 holds, as save_pretrained writes them."""
+    if not is_of_experts(tensor):
+        return []
+    module, _, matrices = saved_name("mixtral", tensor).rpartition(".")
+    names = ("w1", "w3") if matrices == "gate_up_proj" else ("w2",)
+    count, rows, columns = shape[0], shape[1] // len(names), shape[2]
+
+    def matrix(index: int, part: int) -> np.ndarray:
+        return weights(tensor, shape).reshape(count, len(names), rows, columns)[index, part]
+
+    return [
+        (f"{module}.{index}.{name}.weight", np.dtype("float32"), (rows, columns), partial(matrix, index, part))
+        for index in range(count)
+        for part, name in enumerate(names)
+    ]
 
 
 def weights(name: str, shape) -> np.ndarray:
@@ -595,8 +619,9 @@ def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]
     entries = [
         (saved_name(MODELS[name][0], tensor), np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
         for tensor, shape in reference["shapes"].items()
-        if saved_name(MODELS[name][0], tensor) not in tied_copies
+        if saved_name(MODELS[name][0], tensor) not in tied_copies and not is_of_experts(tensor)
     ]
+    entries += [entry for tensor, shape in reference["shapes"].items() for entry in expert_entries(tensor, shape)]
     write(folder / "model.safetensors", entries)
     return reference["results"]
 

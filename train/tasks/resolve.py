@@ -51,8 +51,8 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "init_embeddings", "freeze_", "log.layers", "checkpoint.verify"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language", "data.control_tokens"),
-    *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "model.pad_vocab_to"),
-    *("tokenizer.sentinels", "tokenizer.alphabet", "batch.shapes", "batch.multiple", "mesh.expert"),
+    *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "model.pad_"),
+    *("tokenizer.sentinels", "tokenizer.alphabet", "batch.shapes", "batch.multiple", "mesh.expert", "model.init_std"),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
 )
 
