@@ -72,7 +72,7 @@ def test_a_trial_of_a_decoder(text):
     assert entry["loss"] == result["eval_loss"]
     assert entry["minutes"] * 60 >= result["seconds"] - 1
     assert (entry["class"], entry["counts"], entry["seed"]) == ("trial", False, 0)
-    assert "train    2/6" in Path("entry/log.txt").read_text()
+    assert " 2/6 " in Path("entry/log.txt").read_text()
     code, _, err = call(command.main, *OWN, "--trial", "--task=lm", "--tokenizer.kind=char", *SMALL)
     assert code == 2
     assert "--to=entry is there already" in err
