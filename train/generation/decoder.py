@@ -84,9 +84,9 @@ class Decoder:
         while not generation.done and not stopped:
             generation.advance(_STRIDE if self.stops else max(limits))
             self._check(model, prompts, generation.logprobs)
-            stopped = bool(self.stops) and all(map(self._has_stop, map(self.spell, prompts, generation.tokens)))
+            stopped = bool(self.stops) and all(map(self.has_stop, map(self.spell, prompts, generation.tokens)))
         self._count_passes(generation)
-        return [[completion] for completion in map(self._complete, prompts, generation.tokens, generation.logprobs)]
+        return [[completion] for completion in map(self.complete, prompts, generation.tokens, generation.logprobs)]
 
     def stream(
         self,
@@ -102,18 +102,18 @@ class Decoder:
         _write(out, heading)
         shown = ""
         num_tokens = 1
-        while not generation.done and not self._has_stop(shown):
+        while not generation.done and not self.has_stop(shown):
             start = time.perf_counter()
             generation.advance(num_tokens)
             self._check(model, [prompt], generation.logprobs)
-            stable = self._stable(self.spell(prompt, generation.tokens[0]), generation.done)
+            stable = self.stable(self.spell(prompt, generation.tokens[0]), generation.done)
             if stable.startswith(shown):
                 _write(out, stable[len(shown) :])
                 shown = stable
             fast = time.perf_counter() - start < _PACE / 2
             num_tokens = num_tokens * 2 if fast else max(1, num_tokens // 2)
         self._count_passes(generation)
-        completion = self._complete(prompt, generation.tokens[0], generation.logprobs[0])
+        completion = self.complete(prompt, generation.tokens[0], generation.logprobs[0])
         _write(out, completion.text[len(shown) :] + "\n")
         return completion._replace(streamed=True)
 
@@ -131,7 +131,7 @@ class Decoder:
         groups = tfm.beam_search(model, self.config, prompts, max_new_tokens, beam, self.choice.stop, options.n)
         self._check(model, prompts, [[best.score for best in group] or [math.nan] for group in groups])
         return [
-            [self._complete(prompt, best.tokens, [])._replace(score=best.score) for best in group]
+            [self.complete(prompt, best.tokens, [])._replace(score=best.score) for best in group]
             for prompt, group in zip(prompts, groups, strict=True)
         ]
 
@@ -162,16 +162,16 @@ class Decoder:
                 tokens = np.array([prompt], np.int32)
                 raise UserError(finite.explain(_first_logits, model, self.config, tokens))
 
-    def _complete(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Completion:
+    def complete(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Completion:
         """Tokens as text, both up to the first stop."""
         text = self.spell(prompt, tokens)
-        if self._has_stop(text):
+        if self.has_stop(text):
             counts = range(len(tokens) + 1)
-            tokens = tokens[: next(count for count in counts if self._has_stop(self.spell(prompt, tokens[:count])))]
+            tokens = tokens[: next(count for count in counts if self.has_stop(self.spell(prompt, tokens[:count])))]
         pieces = [self.tokenizer.decode([token], skip_special_tokens=False) for token in tokens]
         return Completion(self._before_stop(text), pieces, logprobs[: len(tokens)])
 
-    def _stable(self, text: str, done: bool) -> str:
+    def stable(self, text: str, done: bool) -> str:
         """The part of a text that stays: its end may be half a character, or the beginning of a stop."""
         text = self._before_stop(text)
         if done:
@@ -179,7 +179,8 @@ class Decoder:
         longest_stop = max((len(stop) for stop in self.stops), default=1)
         return text[: max(0, len(text.rstrip("\ufffd")) - longest_stop + 1)]
 
-    def _has_stop(self, text: str) -> bool:
+    def has_stop(self, text: str) -> bool:
+        """Whether a text that ends a completion is in it."""
         return any(stop in text for stop in self.stops)
 
     def _before_stop(self, text: str) -> str:

@@ -60,7 +60,7 @@ class ContinuationWriter:
         self.strategy = choice.strategy
         self.log = log
         stops = options.stops if stops is None else stops
-        self.decoder = Decoder(folder, choice, self._spell, stops, self.sliding_context)
+        self.decoder = Decoder(folder, choice, self.spell, stops, self.sliding_context)
         self.decoder.draft = drafts.load(options.draft, folder, log) if options.draft else None
 
     def encode(self, prompt: str) -> list[int]:
@@ -134,7 +134,7 @@ class ContinuationWriter:
         request = f" and --max-new-tokens={wanted}" if wanted else ""
         raise UserError(f"a prompt of {longest} tokens{request} exceeds the {limit} positions of the model; {remedy}")
 
-    def _spell(self, prompt: list[int], tokens: list[int]) -> str:
+    def spell(self, prompt: list[int], tokens: list[int]) -> str:
         """The text that tokens add to that of a prompt."""
         decode = self.folder.processor.decode
         before = decode(prompt)
@@ -170,7 +170,7 @@ class TranslationWriter:
         self.template = marks.template(folder.processor, folder.config.task)
         if choice.generation is None:
             choice = choice._replace(stop=self.template.suffix[-1:])
-        self.decoder = Decoder(folder, choice, self._spell, choice.options.stops)
+        self.decoder = Decoder(folder, choice, self.spell, choice.options.stops)
 
     def encode(self, prompt: str) -> list[int]:
         """The tokens of a sentence between its marks. Raises UserError if the model cannot read it."""
@@ -223,7 +223,7 @@ class TranslationWriter:
         limit = self.choice.new_tokens(len(template.decoder_prefix))
         return translation.decode_sources(self.params, self.config, template, sources, batches, decode, limit)
 
-    def _spell(self, prompt: list[int], tokens: list[int]) -> str:
+    def spell(self, prompt: list[int], tokens: list[int]) -> str:
         """The text of a translation, without the tokens that start it."""
         return self.processor.decode(tokens)
 

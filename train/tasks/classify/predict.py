@@ -50,7 +50,18 @@ def predict(
     params: tfm.Classifier, folder: Folder, texts: Sequence[Mapping[str, str]], log: Log, batch: int
 ) -> Iterator[Prediction]:
     """The label of each text or pair, and its probability."""
-    run, tokenizer, classes = folder.config, folder.processor, folder.facts["classes"]
+    kind, classes = folder.config.task.kind, folder.facts["classes"]
+    for columns, row_logits in zip(texts, logits(params, folder, texts, log, batch), strict=True):
+        guess = prediction(kind, classes, row_logits)
+        facts = {"label": guess.label, "probabilities": guess.probabilities}
+        yield Prediction(f"{guess.label}\t{guess.probability}".rstrip("\t"), {**columns, **facts})
+
+
+def logits(
+    params: tfm.Classifier, folder: Folder, texts: Sequence[Mapping[str, str]], log: Log, batch: int
+) -> Iterator[np.ndarray]:
+    """The logits [C], or the value [1], of each text or pair."""
+    run, tokenizer = folder.config, folder.processor
     say_fallback(run.model, log)
     scores_of = partial(checked, _scores, params, run.model)
     with log.progress("classifying", len(texts)) as advance:
@@ -59,11 +70,7 @@ def predict(
                 in_memory(tokenizer, column) for column in zip(*(texts[row].values() for row in block), strict=True)
             ]
             examples = Examples(columns, np.zeros(len(block), np.int32), run.batch.length, tokenizer, run.task.pairs)
-            scores = read_texts(scores_of, run.model, examples, range(len(block)), batch, advance)["scores"]
-            for row, row_logits in zip(block, scores, strict=True):
-                guess = prediction(run.task.kind, classes, row_logits)
-                facts = {"label": guess.label, "probabilities": guess.probabilities}
-                yield Prediction(f"{guess.label}\t{guess.probability}".rstrip("\t"), {**texts[row], **facts})
+            yield from read_texts(scores_of, run.model, examples, range(len(block)), batch, advance)["scores"]
 
 
 @jit_reading(1)

@@ -1,0 +1,197 @@
+"""The server as a process: its start, mutated requests, many connections, and its end."""
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from small import FLAGS, call, write_text
+
+from train.main import main
+from train.serve import main as serve
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A language model and an encoder."""
+    folder = tmp_path_factory.mktemp("home")
+    with contextlib.chdir(folder):
+        write_text(Path("text.txt"))
+        for flags in (("--task=lm", "--model.length=512", "--out=lm"), ("--task=mlm", "--out=mlm")):
+            code, _, err = call(main, *FLAGS, *flags)
+            assert code == 0, err
+    return folder
+
+
+@contextlib.contextmanager
+def process(home, *flags, **environment):
+    """A server of its own, and its port."""
+    command = [sys.executable, "-m", "train.serve", "--run=lm,mlm", "--port=0", "--warm=false", *flags]
+    root = str(Path(__file__).parents[3])
+    with subprocess.Popen(
+        command, cwd=home, env={**os.environ, "PYTHONPATH": root, **environment}, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            lines = []
+            for line in server.stderr:
+                lines.append(line)
+                if line.startswith("ready at "):
+                    break
+            else:
+                raise AssertionError("".join(lines))
+            yield server, int(line.strip().rstrip("/").rsplit(":", 1)[1])
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def port(home):
+    with process(home) as (_, port):
+        yield port
+
+
+def ask(port, path, content, headers=None, timeout=60):
+    """Status and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    with contextlib.closing(connection):
+        connection.request("POST", path, content, headers or {})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+WHOLE = {
+    "/v1/completions": {"prompt": "the cat", "max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "seed": 1, "n": 1},
+    "/v1/embeddings": {"input": ["the cat", "a dog"], "dimensions": 8, "encoding_format": "float"},
+    "/fill": {"texts": "the [MASK] sat", "top_k": 3},
+    "/rerank": {"query": "cat", "texts": ["a", "b"], "return_text": True},
+}
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    1e400,
+    10**30,
+    "",
+    "\x00",
+    "é" * 70,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": {}},
+    "../../etc/passwd",
+    "lm",
+]
+
+
+def mutated(rng):
+    """A path, and the bytes of a body in which something is odd."""
+    path = rng.choice(list(WHOLE))
+    body = dict(WHOLE[path])
+    for _ in range(rng.randint(1, 2)):
+        body[rng.choice([*body, "model", "stream", "stop", "odd"])] = rng.choice(ODD)
+    content = bytearray(json.dumps(body).encode())
+    if rng.random() < 0.3:
+        for _ in range(rng.randint(1, 3)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+    return path, bytes(content[: rng.randrange(len(content))] if rng.random() < 0.1 else content)
+
+
+def test_mutated_requests_get_an_answer(port):
+    rng, statuses = random.Random(0), set()
+    for _ in range(1000):
+        path, content = mutated(rng)
+        status, answer = ask(port, path, content)
+        statuses.add(status)
+        assert status in (200, 404, 413, 422), (path, content, answer)
+        assert b"Traceback" not in answer
+        if status != 200:
+            message = json.loads(answer)["error"]["message"]
+            assert message
+            assert "\n" not in message
+            assert "root:" not in message
+    assert {200, 422} <= statuses
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/metrics")
+    metrics = connection.getresponse().read().decode()
+    assert "tfm_faults_total 0.0" in metrics
+    assert 'tfm_waiting{model="lm"} 0.0' in metrics
+
+
+def test_open_connections_and_slow_clients_hold_nobody_up(port):
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+    try:
+        for row, waiting in enumerate(sockets):
+            if row % 2:
+                waiting.sendall(b"POST /fill HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\n{")
+        status, _ = ask(port, "/fill", json.dumps(WHOLE["/fill"]))
+        assert status == 200
+    finally:
+        for waiting in sockets:
+            waiting.close()
+
+
+def test_a_secret_is_asked_for(home):
+    with process(home, TFM_SERVE_TOKEN="secret") as (_, port):
+        content = json.dumps(WHOLE["/fill"])
+        assert ask(port, "/fill", content)[0] == 401
+        assert ask(port, "/fill", content, {"Authorization": "Bearer wrong"})[0] == 401
+        assert ask(port, "/fill", content, {"Authorization": "Bearer secret"})[0] == 200
+
+
+def test_sigterm_answers_what_was_taken(home):
+    with process(home) as (server, port):
+        body = {"prompt": "the", "max_tokens": 400, "temperature": 0}
+        ask(port, "/v1/completions", json.dumps({**body, "max_tokens": 2}))
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(ask(port, "/v1/completions", json.dumps(body))))
+        asking.start()
+        while b'tfm_waiting{model="lm"} 1.0' not in metrics(port):
+            assert asking.is_alive(), answers
+        server.send_signal(signal.SIGTERM)
+        asking.join(60)
+        assert answers[0][0] == 200
+        assert json.loads(answers[0][1])["usage"]["completion_tokens"] > 2
+        assert server.wait(30) == 143
+
+
+def metrics(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read()
+
+
+BAD = {
+    "no run": ((), "--run=FOLDER must name the folder of a model"),
+    "address": (("--run=lm", "--host=0.0.0.0"), "set TFM_SERVE_TOKEN to a secret"),
+    "place": (("--run=lm", "--host=no.such.host.invalid"), "cannot be had"),
+    "name": (("--run=lm,./lm", "--port=0"), "--run names two folders lm"),
+    "folder": (("--run=nothing", "--port=0"), "nothing is not a run folder"),
+    "port": (("--run=lm", "--port=70000"), "ports have 16 bits"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_starts(home, name, monkeypatch):
+    flags, sentence = BAD[name]
+    monkeypatch.setenv("TFM_SERVE_TOKEN", "" if name == "address" else "secret")
+    with contextlib.chdir(home):
+        code, out, err = call(serve, *flags)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
