@@ -66,7 +66,7 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, 
     """
     devices = np.asarray(jax.devices() if devices is None else devices).ravel()
     sizes = {"data": data, "fsdp": fsdp, "tensor": tensor, "context": context}
-    names = MESH_AXES
+    names: tuple[str, ...] = MESH_AXES
     if expert != 1:
         sizes, names = sizes | {EXPERT: expert}, (*MESH_AXES[:2], EXPERT, *MESH_AXES[2:])
     wild = [name for name, size in sizes.items() if size == -1]

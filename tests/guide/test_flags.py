@@ -35,7 +35,12 @@ FOREIGN = {
     "output_dir",  # scripts of transformers
     *("xla_cpu_experimental_ynn_fusion_type", "xla_force_host_platform_device_count"),
     *("build-arg", "rm", "gpus", "privileged", "net", "install"),  # docker, wsl
-    *("only", "inputs", "smoke", "turns", ),  # .ci/accelerator
+    *(
+        "only",
+        "inputs",
+        "smoke",
+        "turns",
+    ),  # .ci/accelerator
     "optim.rat",
 }
 

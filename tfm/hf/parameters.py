@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import NamedSharding
 
 from tfm.hf.tensors import Entry, Weights
 from tfm.layers.stack import Layers, layer_indices
@@ -196,10 +196,10 @@ def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:
     return Leaf(path, spec, tensor, spec.inputs, layers)
 
 
-def read_parameter(leaf: Leaf, tensors: Weights, sharding: Sharding | None) -> jax.Array:
+def read_parameter(leaf: Leaf, tensors: Weights, sharding: NamedSharding | None) -> jax.Array:
     """One parameter, on one device or on those of a sharding: each device reads its own part."""
     if not leaf.tensor.name:
-        with contextlib.nullcontext() if sharding is None else jax.set_mesh(sharding.mesh):
+        with contextlib.nullcontext() if sharding is None else jax.set_mesh(sharding.mesh):  # type: ignore[arg-type]
             return leaf.spec.init(jax.random.key(0), leaf.spec.shape, sharding)
     part = partial(_part, leaf, tensors)
     if sharding is None:

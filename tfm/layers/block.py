@@ -80,8 +80,8 @@ def sublayers_of(
     mixed = partial(MIXERS[kind.mixer.name].forward, call, score=score, state=state)
 
     def feed(x: Array) -> tuple[Array, None]:
-        call = LayerCall(kind.feed_forward, config, layer.feed_forward)
-        return FEED_FORWARDS[kind.feed_forward.name].forward(call, x, context), None
+        feed_call: LayerCall = LayerCall(kind.feed_forward, config, layer.feed_forward)
+        return FEED_FORWARDS[kind.feed_forward.name].forward(feed_call, x, context), None
 
     sublayers = {"mixer": Sublayer(jax.named_scope("mixer")(mixed), mixer_drop, drop_path)}
     if layer.cross is not None:

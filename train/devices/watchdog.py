@@ -217,7 +217,7 @@ def watching(options: Distributed) -> Iterator[None]:
     watchdog = Watchdog(state.client, state.process_id, state.num_processes, options)
     _running.append(watchdog)
     try:
-        with _handling_aborts(lambda: watchdog.aborted(state.coordinator_address)):
+        with _handling_aborts(lambda: watchdog.aborted(state.coordinator_address or "")):
             try:
                 yield
                 watchdog.close()

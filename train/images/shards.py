@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,7 +130,7 @@ def _of_columns(path: Path, columns: Columns) -> Iterator[tuple[PictureInShard, 
 class _Cells(Columns):
     """Columns of any values."""
 
-    def checked(self, row: Row, where: str, remedy: str = "") -> Row:  # type: ignore[override]
+    def checked(self, row: Mapping[str, object], where: str, remedy: str = "") -> Row:
         """The row. Raises UserError where a column is absent or empty."""
         for flag, names in (("field", self.texts), ("label", self.labels)):
             for name in names:
@@ -139,7 +139,7 @@ class _Cells(Columns):
                     raise UserError(
                         f"{where} has nothing in a column {name!r} (it has {present}); name it with --data.{flag}=NAME"
                     )
-        return row
+        return dict(row)
 
 
 def _bytes_of(cell: object, where: str) -> bytes:

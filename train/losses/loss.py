@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
 
 import tfm
@@ -78,7 +79,7 @@ def source_sums(batch: Mapping[str, Array], weights: Array, *losses: Array) -> d
     is_of = batch["sources"]
     sums: dict[str, Array] = {}
     for name, arrays in {"loss": losses, "weight": (weights,)}.items():
-        of_rows = sum(values.sum(tuple(range(1, values.ndim))) for values in arrays)
-        by_source = (of_rows[:, None] * is_of).sum(0)
+        of_rows = jnp.stack([values.sum(tuple(range(1, values.ndim))) for values in arrays])
+        by_source = (of_rows.sum(0)[:, None] * is_of).sum(0)
         sums |= {f"{name}/{source}": by_source[source] for source in range(is_of.shape[1])}
     return sums

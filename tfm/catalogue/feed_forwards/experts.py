@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
+from jax.sharding import NamedSharding
 
 from tfm.auxiliary import LossPlace, attach_loss
 from tfm.catalogue.feed_forwards import ExpertParams, expert_specs, of_slots, router_logits, with_shared
@@ -53,7 +54,7 @@ class Choice(NamedTuple):
 def specs(options: Experts, config: Config) -> RoutedParams:
     """The spec tree of a layer; every expert starts with an even share of the load."""
 
-    def even(key: Array, shape: tuple[int, ...], sharding: object) -> Array:
+    def even(key: Array, shape: tuple[int, ...], sharding: NamedSharding | None) -> Array:
         return jnp.full(shape, 1 / options.experts, jnp.float32, out_sharding=sharding)
 
     load = running_spec(config, "x", even, x=options.experts)

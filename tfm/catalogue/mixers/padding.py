@@ -54,9 +54,10 @@ def valid_of(context: AttentionContext) -> Array | None:
     """bool [B or 1,T], which of the places of a pass hold tokens, as far as its mask says it; None: all."""
     parts = decompose(context.mask)
     valid = _valid(parts, context)
-    if parts.segments is None:
+    segments = None if parts.segments is None else parts.segments.segment_ids
+    if segments is None:
         return valid
-    is_text = parts.segments.segment_ids[1] > 0
+    is_text = segments[1] > 0
     return is_text if valid is None else valid & is_text
 
 

@@ -29,7 +29,7 @@ def samples(path: str, value: Member, is_stream: bool = True) -> Iterator[tuple[
     try:
         with opened(path) as file, tarfile.open(fileobj=file, mode="r|" if is_stream else "r:") as archive:
             for member in archive:
-                archive.members = []  # else it remembers all
+                archive.members = []  # type: ignore[attr-defined]  # else it remembers all
                 folder, slash, name = member.name.rpartition("/")
                 stem, _, ending = name.partition(".")
                 if not member.isfile() or not stem:

@@ -20,7 +20,7 @@ _WORDS = (
     "defence defense, offence offense, analyse analyze, organise organize, realise realize, travelled traveled, "
     "cancelled canceled, catalogue catalog, dialogue dialog, programme program"
 )
-SPELLINGS = tuple(tuple(pair.split()) for pair in _WORDS.split(", "))
+SPELLINGS = tuple((pair.split()[0], pair.split()[1]) for pair in _WORDS.split(", "))
 
 # Of an invented language a text knows so many words, and examples repeat them.
 VOCABULARY = 4

@@ -22,13 +22,13 @@ def load_pairs(
     columns = columns_of(data, task)
     source, target = columns.texts
     if not (valid_only and data.eval) and kept_pairs.is_large(data.source, data, columns):
-        train, valid, empty = kept_pairs.load(data, columns, log)
+        kept, held_out, empty = kept_pairs.load(data, columns, log)
         if empty:
-            log(f"{empty:,} of {empty + len(train) + len(valid):,} pairs have an empty side, and are left out")
+            log(f"{empty:,} of {empty + len(kept) + len(held_out):,} pairs have an empty side, and are left out")
         if not data.eval:
-            return train, valid, empty
+            return kept, held_out, empty
         _, of_eval, more = load_pairs(dataclasses.replace(data, source=data.eval), task, builtin, log, True)
-        return train, of_eval, empty + more
+        return kept, of_eval, empty + more
     parts = sources.load(data, columns, builtin, log, valid_only)
     pairs = [[(row[source].strip(), row[target].strip()) for row in part] for part in parts]
     train, valid = ([pair for pair in part if all(pair)] for part in pairs)

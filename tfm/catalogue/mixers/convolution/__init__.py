@@ -37,7 +37,7 @@ def convolution_specs(config: Config, kernel: PyTree) -> GatedConvolution:
     )
 
 
-def prepare(call: LayerCall[ConvolutionOptions, None, None], context: AttentionContext) -> SegmentedContext:
+def prepare(call: LayerCall, context: AttentionContext) -> SegmentedContext:
     """The tokens of a pass. Raises ValueError for masks of pairs, such as windows."""
     valid, segments = valid_tokens_and_segments(call.options, context)
     return SegmentedContext(context, valid, None if segments is None else replicate_length(segments))
