@@ -218,7 +218,7 @@ VARIANTS = {
     ),
     "gmlp": Variant({"mixer": "gmlp"}, oracle=static.gmlp),
     "textcnn": Variant(
-        {"mixer": "textcnn", "mixer.windows": "2,3"}, decoder=False, generates=False, oracle=convolution.textcnn
+        {"mixer": "textcnn", "mixer.windows": "2,3,4"}, decoder=False, generates=False, oracle=convolution.textcnn
     ),
     "lightconv": Variant({"mixer": "lightconv", "mixer.window": 4}, oracle=convolution.lightconv),
     "dynamicconv": Variant({"mixer": "dynamicconv", "mixer.window": 5}, oracle=convolution.dynamicconv),

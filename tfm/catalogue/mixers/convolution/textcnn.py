@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 
@@ -24,10 +25,13 @@ class Filters:
 
 
 def specs(options: TextCnn, config: Config) -> Filters:
-    """As many filters of every size of windows, and as many in all as the stream is wide."""
-    filters = config.width // len(options.sizes)
-    kernels = [weight_spec(config, "wDf", inputs=2, branch=True, w=size, f=filters) for size in options.sizes]
-    return Filters(tuple(kernels), tuple(bias_spec(config, "f", f=filters) for _ in options.sizes))
+    """As many filters of every size of windows, or one more of the first ones; in all as many as the stream is wide."""
+    counts = [len(part) for part in np.array_split(np.arange(config.width), len(options.sizes))]
+    kernels = [
+        weight_spec(config, "wDf", inputs=2, branch=True, w=size, f=filters)
+        for size, filters in zip(options.sizes, counts, strict=True)
+    ]
+    return Filters(tuple(kernels), tuple(bias_spec(config, "f", f=filters) for filters in counts))
 
 
 def prepare(call: LayerCall[TextCnn, None, None], context: AttentionContext) -> SegmentedContext:

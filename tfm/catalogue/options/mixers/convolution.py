@@ -43,7 +43,7 @@ class DynamicConv(ConvolutionOptions):
 class TextCnn(Options):
     """Convolutions of all features over windows of several sizes, with a ReLU (Kim 2014); for encoders.
 
-    windows: tokens that filters read; each size has the same share of the width
+    windows: tokens that filters read; each size has an equal share of the width
     """
 
     name: Literal["textcnn"] = tag("textcnn")
@@ -61,9 +61,5 @@ class TextCnn(Options):
         return [*map(int, self.windows.split(","))]
 
     def check(self, config: ModelConfig) -> None:
-        count = len(self.sizes)
-        if config.width % count:
-            raise ValueError(
-                f"width={config.width} must be a multiple of {count}, the sizes of mixer.windows={self.windows}; try "
-                f"width={count * (config.width // count)}"
-            )
+        if config.width < len(self.sizes):
+            raise ValueError(f"width={config.width} has no filter for each size of mixer.windows={self.windows}")
