@@ -61,10 +61,10 @@ ROOMS = {
     "Masks": ("masks",),
     "Attention": ("attention",),
     "Variants": ("tables", "interfaces", "positions"),
-    "Layers": ("layers", "inputs"),
+    "Layers": ("layers", "inputs", "feed_forwards"),
     "Models": ("models", "nnx"),
     "Catalogue": ("catalogue",),
-    "Losses": ("losses",),
+    "Losses": ("losses", "auxiliary"),
     "Decoding": ("decoding",),
     "Hugging Face folders": ("hf",),
 }

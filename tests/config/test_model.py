@@ -15,6 +15,7 @@ from tfm.catalogue.options.patterns import BigBird, Fixed, Global, Sliding
 from tfm.catalogue.options.positions.relative import T5, Disentangled
 from tfm.catalogue.options.positions.scaling import Dynamic, LinearScaling, Llama3, LongRope, Yarn
 from tfm.catalogue.options.stages import Stage
+from tfm.config.feed_forwards import PositionWise
 from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.layers import EncoderOptions
@@ -146,9 +147,14 @@ def test_the_layers_of_a_model():
     bare = Layer(residual=PreNorm(mixer_norm=False))
     config = Config(layers=8, prefix=(bare,), period=(Layer(), local, local))
     plan = config.layer_plan
-    own = Kind(Softmax(), Learned(), PostNorm())
-    local = Kind(Softmax(pattern=Sliding(window=4)), Rotary(), PostNorm())
-    assert plan == ((Kind(Softmax(), Learned(), PreNorm(mixer_norm=False)),), (own, local, local), 2, (own,))
+    own = Kind(Softmax(), Learned(), PostNorm(), PositionWise())
+    local = Kind(Softmax(pattern=Sliding(window=4)), Rotary(), PostNorm(), PositionWise())
+    assert plan == (
+        (Kind(Softmax(), Learned(), PreNorm(mixer_norm=False), PositionWise()),),
+        (own, local, local),
+        2,
+        (own,),
+    )
     assert config.kinds == (plan.prefix[0], own, local)
     assert config.positions == (Learned(), Rotary())
     few = dataclasses.replace(config, layers=3).layer_plan

@@ -79,7 +79,7 @@ def test_the_plan_is_a_prefix_and_a_period_that_is_repeated_and_cut(layers, pref
 
 def test_a_layer_has_the_choices_of_the_model_beside_its_own():
     plan = MIXED.layer_plan
-    own = (MIXED.mixer, MIXED.position, MIXED.residual)
+    own = (MIXED.mixer, MIXED.position, MIXED.residual, MIXED.feed_forward)
     assert plan.period[1] == own
     assert plan.prefix[0][:2] == own[:2]
     assert not plan.prefix[0].residual.mixer_norm

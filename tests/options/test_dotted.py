@@ -61,10 +61,12 @@ def test_the_dotted_names_of_a_model():
         "model.prefix.0.mixer": None,
         "model.prefix.0.position": "none",
         "model.prefix.0.residual": None,
+        "model.prefix.0.feed_forward": None,
         "model.period": 3,
         "model.period.0.mixer": None,
         "model.period.0.position": None,
         "model.period.0.residual": None,
+        "model.period.0.feed_forward": None,
         **{
             f"model.period.{index}.{name}": value
             for index in (1, 2)
@@ -81,6 +83,7 @@ def test_the_dotted_names_of_a_model():
                 "mixer.own_qkv_bias": False,
                 "mixer.score": "scaled_dot",
                 "mixer.split_states": False,
+                "feed_forward": None,
                 "position": "rotary",
                 "position.base": 10_000.0,
                 "position.pairs": "halves",

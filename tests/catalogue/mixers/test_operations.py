@@ -51,6 +51,11 @@ def sinkhorn(o):
     return PROJECTIONS + T * D + mixing + 4 * T * 2 * o.block * A
 
 
+def _parts(o):
+    """The filters of each size of windows."""
+    return np.array_split(np.arange(D), len(o.sizes))
+
+
 def routing(o):
     members = 2 * T * N * o.clusters * (H + 1)
     return SHARED + 2 * T * A * o.clusters + members + in_buckets(o.chunk)
@@ -73,6 +78,7 @@ FORMULAS = {
     "gmlp": lambda o: 3 * 2 * T * D * (F // 2) + 2 * T * T * (F // 2),
     "lightconv": lambda o: 3 * 2 * T * D * A + 2 * o.window * T * A,
     "dynamicconv": lambda o: 3 * 2 * T * D * A + 2 * T * A * N * o.window + 2 * o.window * T * A,
+    "textcnn": lambda o: 2 * T * D * sum(len(part) * w for part, w in zip(_parts(o), o.sizes, strict=True)),
     "gru": lambda o: 2 * T * (D * 3 * o.size + o.size * 3 * o.size + o.size * D),
     "lstm": lambda o: 2 * T * (D * 4 * D + D * 4 * D + D * D),
     "reformer": lambda o: SHARED + o.rounds * (2 * T * A * o.buckets // 2 + in_buckets(o.chunk)),

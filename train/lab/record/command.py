@@ -70,7 +70,7 @@ def main(argv=None) -> int:
 def record(argv):
     """Trains, measures, and prints the entry."""
     names = [field.name for field in dataclasses.fields(RecordOptions)]
-    own, rest = flags.split_argv(argv, names)
+    own, rest = flags.split_argv(argv, [*names, "help"])
     options = flags.options(RecordOptions, USAGE, own)
     if options is None:
         return

@@ -68,7 +68,8 @@ class Gru(RecurrentOptions):
     separate: each direction reads and returns a half of its own (Peters et al. 2018)
     output: a linear map leads from states to the stream; false: states are the stream
     condition: gates also read a vector of another text (Kiros et al. 2015, eq. 5 to 7)
-    score: of attention to another text, in a translator alone: as that of softmax; additive: Bahdanau et al. 2015
+    score: scaled_dot | dot | multiplicative | additive: of attention to another text, in a translator alone, as that
+        of softmax; additive: Bahdanau et al. 2015
     """
 
     name: Literal["gru"] = tag("gru")
@@ -83,7 +84,8 @@ class Lstm(RecurrentOptions):
     separate: each direction reads and returns a half of its own (Peters et al. 2018)
     output: a linear map leads from states to the stream; false: states are the stream
     condition: gates also read a vector of another text (Kiros et al. 2015, eq. 5 to 7)
-    score: of attention to another text, in a translator alone: as that of softmax; additive: Bahdanau et al. 2015
+    score: scaled_dot | dot | multiplicative | additive: of attention to another text, in a translator alone, as that
+        of softmax; additive: Bahdanau et al. 2015
     projection: size of a projection of the units, which gates and the next layer read (Sak et al. 2014); none: units
     clip: largest size of a cell, and of a number of that projection; none: no limit. ELMo has 3
     """
