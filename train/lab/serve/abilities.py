@@ -1,6 +1,7 @@
 """What a folder can answer: its model as functions of texts, and how requests share batches of it."""
 
 import copy
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -72,7 +73,7 @@ class Served(NamedTuple):
 def load(path: str, options: ServeOptions, log: Log) -> Served:
     """The model of a folder. Raises UserError for one that answers nothing here."""
     folder = open_folder(path)
-    name = Path(path).resolve().name
+    name = Path(os.path.abspath(path)).name
     tokenizer, quiet = copy.deepcopy(folder.processor), Log(quiet=True)
     batched = partial(BatchQueue, wait=options.wait / 1000, budget=options.tokens, limit=options.queue)
     task = folder.config.task.name
