@@ -36,7 +36,6 @@ class Served(NamedTuple):
 
     name: what requests call it
     folder: where it is
-    params: its parameters
     tokenizer: a copy that counts tokens, on the thread that reads requests
     batches: by ability (embed, classify, fill, translate, rank), what reads texts
     writer: what writes texts, of a language model
@@ -46,7 +45,6 @@ class Served(NamedTuple):
 
     name: str
     folder: RunFolder | HfFolder
-    params: PyTree
     tokenizer: AnyTokenizer
     batches: dict[str, BatchQueue]
     writer: SlotWriter | None = None
@@ -81,22 +79,21 @@ def load(path: str, options: ServeOptions, log: Log) -> Served:
         params = folder.load(log=log.info)
         continues = _continuing(path, folder, params)
         writer = SlotWriter(continues.params, continues.decoder.config, options.slots, options.queue)
-        return Served(name, folder, params, tokenizer, {}, writer, continues, _chats(folder))
+        return Served(name, folder, tokenizer, {}, writer, continues, _chats(folder))
     answers: dict[str, Callable[[list[Content]], Sequence[Said]]] = {}
-    params = None
     if task in _PREDICTED and not _has_modules(folder):
         params = folder.load(log=log.info)
         ability, contents = _PREDICTED[task]
         assert folder.task.predictor is not None, "tasks that predict"
         answers[ability] = partial(_predict, folder.task.predictor, contents, params, folder, quiet)
         if ability == "classify":
-            answers["rank"] = lambda pairs: _ranking(params, folder, quiet, pairs)
+            answers["rank"] = partial(_ranking, params, folder, quiet)
     if "classify" not in answers and task != "translate":
         encoder = FolderEncoder(path, Pooling(), quiet)
         answers["embed"] = lambda texts: list(encoder(texts))
     if not answers:
         raise UserError(f"--run={path} holds a model of --task={task}, which answers no requests; name another one")
-    return Served(name, folder, params, tokenizer, {ability: batched(answer) for ability, answer in answers.items()})
+    return Served(name, folder, tokenizer, {ability: batched(answer) for ability, answer in answers.items()})
 
 
 def _has_modules(folder: RunFolder | HfFolder) -> bool:

@@ -5,7 +5,6 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
 
 import numpy as np
 from starlette.applications import Starlette
@@ -19,6 +18,9 @@ from train.lab.serve.body import Body, Json, Refused, error_of
 from train.lab.serve.engine import Content, Overloaded, Said
 from train.lab.serve.meters import Meters
 from train.lab.serve.page import page
+
+# Tokens that stand around a text, about.
+_MARKS = 2
 
 # Seconds in which a client has to send its body.
 _PATIENCE = 30.0
@@ -46,34 +48,34 @@ class Server:
             application.add_route(path, answer)
         return application
 
-    def model_for(self, body: Body, ability: str) -> Served:
-        """The model that a body names, or the first one with an ability. Raises Refused (404) where there is none."""
+    def model_for(self, body: Body, *abilities: str) -> Served:
+        """The model that a body names, or the first one with the first of these abilities that any has. Raises Refused
+        (404) where there is none."""
         name = body.text("model")
         if name and name not in self.models:
             raise Refused(404, f"there is no model {name[:60]!r}; there are {', '.join(self.models)}")
         models = [self.models[name]] if name else self.models.values()
-        for model in models:
-            if ability in model.abilities:
-                return model
-        raise Refused(404, f"{name or 'no model'} can {ability}; {self._abilities()}")
+        for ability in abilities:
+            for model in models:
+                if ability in model.abilities:
+                    return model
+        raise Refused(404, f"{name or 'no model'} can {abilities[-1]}; {self._abilities()}")
 
-    async def ask(self, model: Served, ability: str, contents: Sequence[Content], texts: Sequence[str]) -> list[Said]:
-        """What a model says of contents, whose texts are counted. Raises Refused where it cannot."""
+    async def ask(self, model: Served, ability: str, contents: Sequence[Content], counts: Sequence[int]) -> list[Said]:
+        """What a model says of contents, whose texts have so many tokens. Raises Refused where it cannot."""
+        sizes = np.reshape(counts, (len(contents), -1)).sum(1)
         try:
-            counts = model.count_tokens(texts)
-            sizes = np.array_split(counts, len(contents)) if len(counts) != len(contents) else counts
-            futures = model.batches[ability].submit(contents, [int(np.sum(size)) + 2 for size in sizes])
+            futures = model.batches[ability].submit(contents, (sizes + _MARKS).tolist())
         except Overloaded as error:
             raise Refused(429, str(error)) from error
-        except UserError as error:
-            raise Refused(422, str(error)) from error
         self.meters.read.inc(sum(counts))
         try:
             return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
         except UserError as error:
             raise Refused(422, str(error)) from error
         finally:
-            cancel(futures)
+            for future in futures:  # nobody waits for them any more
+                future.cancel()
 
     def _answered(self, path: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         """A handler with what all paths share: the token, the body, errors, meters, and clients that hang up."""
@@ -138,6 +140,14 @@ class Server:
         return _json({"object": "list", "data": [_described(model) for model in self.models.values()]})
 
 
+def count_tokens(model: Served, texts: Sequence[str]) -> list[int]:
+    """The tokens of texts. Raises Refused for one that a model may not read."""
+    try:
+        return model.count_tokens(texts)
+    except UserError as error:
+        raise Refused(422, str(error)) from error
+
+
 def _described(model: Served) -> dict[str, Json]:
     return {"id": model.name, "object": "model", "owned_by": "tfm", "abilities": model.abilities}
 
@@ -160,12 +170,6 @@ async def unless_gone(request: Request, answer: Awaitable[Json]) -> Json:
 async def _hung_up(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def cancel(futures: Sequence["Future[Said]"]) -> None:
-    """Nobody waits for these answers any more."""
-    for future in futures:
-        future.cancel()
 
 
 def refusal(status: int, sentence: str) -> Response:

@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,7 @@ _NEUTRAL: Mapping[str, Json] = {
     "tool_choice": ("none", "auto"),
     "store": (False,),
     "service_tier": None,
+    "stream_options": None,
 }
 
 
@@ -72,12 +74,11 @@ class Order(NamedTuple):
 
     def texts(self, send: Callable[[int, TextPiece], None]) -> list[PendingText]:
         """The texts to write; `send` gets the number of a text and its pieces."""
-        return [
-            PendingText(
-                prompt, limit_of(self, prompt), draw, self.stops, self.decoder, _numbered(send, row), self.streams
-            )
-            for row, (prompt, draw) in enumerate(zip(self.prompts, self.draws, strict=True))
-        ]
+        texts = []
+        for row, (prompt, draw) in enumerate(zip(self.prompts, self.draws, strict=True)):
+            limit, send_piece = limit_of(self, prompt), partial(send, row)
+            texts.append(PendingText(prompt, limit, draw, self.stops, self.decoder, send_piece, self.streams))
+        return texts
 
     def answer(self, last: list[TextPiece]) -> dict[str, Json]:
         """The answer of all texts, by their last pieces in order."""
@@ -116,12 +117,11 @@ def read_order(body: Body, kind: str, model: Served) -> Order:
     limit = _limit(body, kind)
     copies = body.numeric("n", 1, Interval(1, _COPIES), integer=True)
     seed = body.numeric("seed", None, Interval(0, MAX_SEED), integer=True)
-    stops = body.texts("stop") if body.fields.get("stop") else []
+    stops = body.texts("stop") if body.get("stop") else []
     if len(stops) > _STOPS or "" in stops:
         raise Refused(422, f"stop has {len(stops)} texts or an empty one; send at most {_STOPS} that are not empty")
     chosen = _chosen(body, model)
     streams = body.flag("stream")
-    body.get("stop"), body.get("stream_options")
     body.finish(_NEUTRAL)
     assert model.continues is not None, "a language model"
     first = seed if seed is not None else uuid.uuid4().int % MAX_SEED
@@ -201,7 +201,3 @@ def _chosen(body: Body, model: Served) -> Choice:
     except (ValueError, UserError) as error:
         raise Refused(422, str(error)) from error
     return choice._replace(strategy="greedy") if choice.strategy == "beam" else choice
-
-
-def _numbered(send: Callable[[int, TextPiece], None], row: int) -> Callable[[TextPiece], None]:
-    return lambda piece: send(row, piece)

@@ -20,6 +20,12 @@ class Overloaded(UserError):  # noqa: N818 (of what is asked, no fault of ours)
     """Too much waits already."""
 
 
+def check_queue(waiting: int, count: int, limit: int) -> None:
+    """Raises Overloaded where `count` texts more are too many."""
+    if waiting + count > limit:
+        raise Overloaded(f"{waiting} texts wait already; try again in a moment")
+
+
 class EngineWork(Protocol):
     """A kind of work. `Engine` calls its members, with `changed` held but for `run`."""
 
@@ -109,8 +115,7 @@ class BatchQueue:
     def submit(self, contents: Sequence[Content], tokens: Sequence[int]) -> "list[Future[Said]]":
         """The answers to come. Raises Overloaded where too many texts wait."""
         with self.changed:
-            if len(self._items) + len(contents) > self.limit:
-                raise Overloaded(f"{len(self._items)} texts wait already; try again in a moment")
+            check_queue(len(self._items), len(contents), self.limit)
             items = [Item(content, count, Future()) for content, count in zip(contents, tokens, strict=True)]
             if not self._items:
                 self._first = time.monotonic()

@@ -9,7 +9,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from train.lab.serve.app import Handler, Server
+from train.lab.embedding.search import normalize
+from train.lab.serve.app import Handler, Server, count_tokens
 from train.lab.serve.body import Body, Interval, Json, Refused
 from train.lab.serve.completions import read_order
 from train.lab.serve.streams import PieceStream, events
@@ -25,32 +26,35 @@ async def embeddings(server: Server, body: Body, request: Request) -> Json:
     form = body.choice("encoding_format", ["float", "base64"])
     size = body.numeric("dimensions", None, Interval(1, 1 << 16), integer=True)
     body.finish()
-    vectors = await server.ask(model, "embed", texts, texts)
+    counts = count_tokens(model, texts)
+    vectors = np.stack(await server.ask(model, "embed", texts, counts))
     if size and size > len(vectors[0]):
         raise Refused(422, f"dimensions is {size}, and vectors have {len(vectors[0])}; ask for fewer")
-    data = []
-    for index, vector in enumerate(vectors):
-        shown = unit(vector[:size]) if size else vector
-        data.append({"object": "embedding", "index": index, "embedding": _written(shown, form)})
-    count = sum(model.count_tokens(texts))
-    usage = {"prompt_tokens": count, "total_tokens": count}
+    vectors = normalize(vectors[:, :size]) if size else vectors
+    data = [
+        {"object": "embedding", "index": index, "embedding": _written(vector, form)}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": sum(counts), "total_tokens": sum(counts)}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}
 
 
 async def rerank(server: Server, body: Body, request: Request) -> Json:
     """/rerank: texts by how well they answer a query, the best first, as text-embeddings-inference has it."""
-    model = server.model_for(body, "rank") if _has(server, body, "rank") else server.model_for(body, "embed")
+    model = server.model_for(body, "rank", "embed")
     query, texts = body.text("query"), body.texts("texts")
     if not query:
         raise Refused(422, "query is empty; send a text")
     with_text, is_raw = body.flag("return_text"), body.flag("raw_scores")
     body.finish()
     if "rank" in model.abilities:
-        raw = await server.ask(model, "rank", [(query, text) for text in texts], _flat([[query, t] for t in texts]))
+        pairs = [(query, text) for text in texts]
+        raw = await server.ask(model, "rank", pairs, count_tokens(model, _flat(pairs)))
         scores = raw if is_raw else [float(1 / (1 + np.exp(-score))) for score in raw]
     else:
-        first, *rest = await server.ask(model, "embed", [query, *texts], [query, *texts])
-        scores = [float(unit(first) @ unit(vector)) for vector in rest]
+        asked = [query, *texts]
+        vectors = normalize(np.stack(await server.ask(model, "embed", asked, count_tokens(model, asked))))
+        scores = (vectors[1:] @ vectors[0]).tolist()
     order = np.argsort([-score for score in scores], kind="stable").tolist()
     return [{"index": i, "score": scores[i], **({"text": texts[i]} if with_text else {})} for i in order]
 
@@ -62,7 +66,7 @@ async def classify(server: Server, body: Body, request: Request) -> Json:
     body.finish()
     if len({len(parts) for parts in texts}) > 1:
         raise Refused(422, "texts has single texts and pairs; send one kind")
-    rows = await server.ask(model, "classify", texts, _flat(texts))
+    rows = await server.ask(model, "classify", texts, count_tokens(model, _flat(texts)))
     return [{"label": row["label"], "probabilities": row["probabilities"]} for row in rows]
 
 
@@ -74,7 +78,7 @@ async def fill(server: Server, body: Body, request: Request) -> Json:
     body.finish()
     if any("[MASK]" not in text and "<mask>" not in text for text in texts):
         raise Refused(422, "a text has no blank to fill; write [MASK] where a word is missing")
-    rows = await server.ask(model, "fill", [(text, count) for text in texts], texts)
+    rows = await server.ask(model, "fill", [(text, count) for text in texts], count_tokens(model, texts))
     return [[blank[:count] for blank in row["blanks"]] for row in rows]
 
 
@@ -84,10 +88,11 @@ async def translate(server: Server, body: Body, request: Request) -> Json:
     texts = body.texts("texts")
     body.finish()
     limit = model.folder.config.model.max_length
-    for text, count in zip(texts, model.count_tokens(texts), strict=True):
+    counts = count_tokens(model, texts)
+    for text, count in zip(texts, counts, strict=True):
         if limit is not None and count + 2 > limit:
             raise Refused(422, f"{text[:40]!r} has {count} tokens, and the model {limit} positions; shorten it")
-    rows = await server.ask(model, "translate", texts, texts)
+    rows = await server.ask(model, "translate", texts, counts)
     return [row["translation"] for row in rows]
 
 
@@ -111,20 +116,8 @@ def _written(vector: np.ndarray, form: str) -> Json:
     return np.asarray(vector, np.float32).tolist()
 
 
-def _has(server: Server, body: Body, ability: str) -> bool:
-    name = body.fields.get("model")
-    models = [server.models[name]] if isinstance(name, str) and name in server.models else server.models.values()
-    return any(ability in model.abilities for model in models)
-
-
 def _flat(texts: Sequence[Sequence[str]]) -> list[str]:
     return [text for parts in texts for text in parts]
-
-
-def unit(vector: np.ndarray) -> np.ndarray:
-    """A vector of length 1; zeros stay."""
-    length = np.linalg.norm(vector)
-    return vector / length if length > 0 else vector
 
 
 PATHS: dict[str, Handler] = {

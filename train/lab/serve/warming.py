@@ -7,11 +7,11 @@ import numpy as np
 from train.lab.serve.abilities import Served
 from train.lab.serve.engine import Content
 from train.lab.serve.options import ServeOptions
-from train.lab.serve.writing import PendingText, SlotWriter
+from train.lab.serve.writing import PendingText, SlotWriter, sizes
 from train.screens.console import Log
 
-# Tokens that a language model writes to have its programs, and texts beside each other.
-_NEW_TOKENS, _PROMPTS = 4, (1, 24, 56)
+# Tokens that a language model writes to have its programs; more where texts wait for those beside them.
+_NEW_TOKENS = 4
 
 
 def warm(models: Sequence[Served], options: ServeOptions, log: Log):
@@ -27,7 +27,7 @@ def warm(models: Sequence[Served], options: ServeOptions, log: Log):
 
 
 def _contents(ability: str, tokens: int) -> Iterator[list[Content]]:
-    """BatchQueue of one text to many, short and long."""
+    """Batches of one text to many, short and long."""
     shapes: dict[str, Callable[[str], Content]] = {
         "embed": str,
         "translate": str,
@@ -46,11 +46,8 @@ def _write(model: Served, writer: SlotWriter):
     from train.lab.serve.body import Body
     from train.lab.serve.completions import read_order
 
-    sizes = [1]
-    while sizes[-1] < writer.width:
-        sizes.append(sizes[-1] * 4)
     for fields in ({"temperature": 0}, {"temperature": 1}, {"temperature": 1, "top_p": 0.9}):
-        for size in sizes:
+        for size in sizes(writer.width, 1):
             body = Body.of({"prompt": "the", "max_tokens": _NEW_TOKENS + size, **fields}, "warm-up")
             order = read_order(body, "completion", model)
             texts: list[PendingText] = [order.texts(lambda row, piece: None)[0] for _ in range(min(size, writer.width))]

@@ -18,7 +18,7 @@ import tfm
 from tfm.catalogue.decoding import slots
 from tfm.decoding.generate import left_padded
 from train.generation.decoder import Completion, Decoder
-from train.lab.serve.engine import Overloaded
+from train.lab.serve.engine import check_queue
 
 # Seconds between two pieces of a text that is shown while it is written.
 _PACE = 0.05
@@ -92,8 +92,7 @@ class PendingText:
 
     def _end(self, token: int):
         completion = self.decoder.complete(self.prompt, self.tokens, self.logprobs)
-        is_stopped = token in self.stops or len(completion.pieces) < len(self.tokens)
-        is_stopped |= self.decoder.has_stop(self.decoder.spell(self.prompt, self.tokens))
+        is_stopped = token in self.stops or self.decoder.has_stop(self.decoder.spell(self.prompt, self.tokens))
         self.send(TextPiece(completion.text[len(self.shown) :], completion, "stop" if is_stopped else "length"))
 
 
@@ -122,8 +121,7 @@ class SlotWriter:
     def submit(self, texts: Sequence[PendingText]):
         """Texts to write. Raises Overloaded where too many wait."""
         with self.changed:
-            if len(self._queue) + len(texts) > self.limit:
-                raise Overloaded(f"{len(self._queue)} texts wait already; try again in a moment")
+            check_queue(len(self._queue), len(texts), self.limit)
             self._queue.extend(texts)
             self.changed.notify_all()
 
@@ -183,9 +181,9 @@ class SlotWriter:
 
     def _write(self):
         """Adds a token to every text."""
-        texts = [text for text in self._places if text is not None]
-        is_drawn = any(not bool(text.draw.is_greedy) for text in texts)
-        is_filtered = any(bool(text.draw.is_filtered) for text in texts)
+        draws = [text.draw for text in self._places if text is not None]
+        is_drawn = not all(draw.is_greedy for draw in draws)
+        is_filtered = any(draw.is_filtered for draw in draws)
         self._batch = slots.write_tokens(self.config, is_drawn, is_filtered, self.model, self._batch)
         tokens, logprobs = np.asarray(self._batch.token), np.asarray(self._batch.logprob)
         for place, text in enumerate(self._places):
@@ -206,7 +204,12 @@ class SlotWriter:
 
 def _size(count: int, smallest: int) -> int:
     """The least of `smallest` times 1, 4, 16, ... that is not below a count."""
-    size = smallest
-    while size < count:
-        size *= _GROWTH
-    return size
+    return sizes(count, smallest)[-1]
+
+
+def sizes(count: int, smallest: int) -> list[int]:
+    """`smallest` times 1, 4, 16, ..., up to the first that is not below a count."""
+    grown = [smallest]
+    while grown[-1] < count:
+        grown.append(_GROWTH * grown[-1])
+    return grown
