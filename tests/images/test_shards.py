@@ -19,32 +19,11 @@ from train import UserError
 from train.data.labels import label_checker
 from train.images import sources
 from train.images.decoding import to_array
+from train.screens.console import Log
 from train.settings.schema import Data
 
+pytestmark = pytest.mark.usefixtures("home")
 CHECK = label_checker("single", ["label"])
-
-
-class Log:
-    """Keeps nothing."""
-
-    def info(self, text):
-        pass
-
-    def progress(self, title, total):
-        return self
-
-    def __enter__(self):
-        return lambda units: None
-
-    def __exit__(self, *error):
-        return None
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
 
 
 def pixels_of(n, side=6):
@@ -69,7 +48,7 @@ def write_tar(path, samples):
 
 def load(source, field="image", label="cls", several=False, check=CHECK):
     reader = sources.PictureReader(field, label, check, several=several)
-    return sources.load(Data(source=str(source), eval=str(source)), reader, lambda: None, Log())[0]
+    return sources.load(Data(source=str(source), eval=str(source)), reader, lambda: None, Log(quiet=True))[0]
 
 
 def check_rows(rows, labels):

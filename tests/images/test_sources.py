@@ -15,6 +15,7 @@ from train.images.checking import NAMED
 from train.images.decoding import to_array
 from train.settings.schema import Data
 
+pytestmark = pytest.mark.usefixtures("home")
 READER = sources.PictureReader("image", "label", label_checker("single", ["label"]))
 
 
@@ -35,13 +36,6 @@ class Log:
 
     def __exit__(self, *error):
         return None
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
 
 
 def pictures(folder, count=8, classes=("cat", "dog")):

@@ -17,6 +17,9 @@ from tfm.tables.mixers import MIXERS
 from tfm.tables.positions import POSITIONS
 from tfm.tables.residuals import RESIDUALS
 
+# The name of what a block reads, in programs.
+BLOCK_INPUT = "block input"
+
 
 def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
     """The spec tree of one block of a kind; with `cross` it attends to a memory too."""
@@ -49,7 +52,7 @@ def transformer_block(
     keys_values: those of the memory that cross-attention reads [B,K,S,H]
     noise: the key of dropout, and the rate at which examples skip a sublayer; None turns both off
     """
-    x = checkpoint_name(x, "block input")
+    x = checkpoint_name(x, BLOCK_INPUT)
     sublayers = sublayers_of(layer, kind, config, context, state, keys_values, noise)
     call = LayerCall(kind.residual, config, layer.residual, None)
     y, outputs = RESIDUALS[kind.residual.name].chain(call, x, sublayers)

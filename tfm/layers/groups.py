@@ -12,7 +12,7 @@ from jax import checkpoint_policies as policies
 
 from tfm.config.model import Config, Kind
 from tfm.interfaces import AttentionContext, BlockOutput
-from tfm.layers.block import transformer_block
+from tfm.layers.block import BLOCK_INPUT, transformer_block
 
 # What the backward pass reads of each block, by `config.remat`, from the fastest to the smallest; the rest is computed
 # again. Products without a batch axis are those with weights: attention scores are not kept, nor are activations and
@@ -26,7 +26,7 @@ REMAT: dict[str, Callable[..., Callable]] = {
         jax.checkpoint,
         policy=policies.save_and_offload_only_these_names(
             names_which_can_be_saved=[],
-            names_which_can_be_offloaded=["block input"],
+            names_which_can_be_offloaded=[BLOCK_INPUT],
             offload_src="device",
             offload_dst="pinned_host",
         ),

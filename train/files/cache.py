@@ -47,9 +47,12 @@ def read(path: Path) -> memoryview | None:
     return content if zlib.crc32(content).to_bytes(_CRC, "little") == crc else None
 
 
-def json_value(name: str, make: Callable[[], Value]) -> Value:
-    """The value of an entry NAME.json, as JSON gives it back: tuples become lists. `make()` makes an absent one."""
+def json_value(name: str, make: Callable[[], Value], companions: Iterable[Path] = ()) -> Value:
+    """The value of an entry NAME.json, as JSON gives it back: tuples become lists. `make()` makes an absent one, and
+    its `companions`, other entries: where one of these is gone, all are made again."""
     path = cache_dir() / f"{name}.json"
+    if not all(entry.exists() for entry in companions):
+        path.unlink(missing_ok=True)
     content = read(path)
     if content is None:
         content = memoryview(json.dumps(make()).encode())

@@ -120,9 +120,7 @@ def _of_columns(path: Path, columns: Columns) -> Iterator[tuple[PictureInShard, 
                 place += len(content)
         return entries
 
-    if not copy.exists():
-        copy.with_suffix(".json").unlink(missing_ok=True)
-    entries: Iterable[tuple[int, int, object]] = cache.json_value(copy.stem, make)
+    entries: Iterable[tuple[int, int, object]] = cache.json_value(copy.stem, make, companions=[copy])
     for count, (start, size, value) in enumerate(entries, start=1):
         yield PictureInShard(f"{path}, row {count}", str(copy), start, size), value
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from tfm.layers.block import BLOCK_INPUT
 from tfm.layers.stack import layer_indices
 from tfm.models.encoder import Encoder
 from tfm.params import PyTree
@@ -27,8 +28,7 @@ from train.training.step import run_numbers, split_params
 # Begins the names of these metrics: layers/grad_norm/encoder.0.mixer.
 PREFIX = "layers/"
 
-# What names the input of a block, and the sublayers of a block by their count (`tfm.residuals.SUBLAYERS`).
-_INPUT = "block input"
+# The sublayers of a block by their count (`tfm.residuals.SUBLAYERS`).
 _SUBLAYERS = {1: ("mixer",), 2: ("mixer", "feed_forward"), 3: ("mixer", "cross", "feed_forward")}
 
 
@@ -116,7 +116,7 @@ def _branches(function: Callable[[], Array]) -> dict[str, Array]:
     named = [
         equation
         for equation in closed.jaxpr.eqns
-        if equation.primitive.name == "name" and equation.params["name"] in (_INPUT, BRANCH)
+        if equation.primitive.name == "name" and equation.params["name"] in (BLOCK_INPUT, BRANCH)
     ]
     outvars = [equation.outvars[0] for equation in named]
     jaxpr = closed.jaxpr.replace(outvars=outvars, debug_info=closed.jaxpr.debug_info.with_unknown_names())
@@ -124,7 +124,7 @@ def _branches(function: Callable[[], Array]) -> dict[str, Array]:
     norms = [jnp.sqrt(jnp.square(cast(Array, value).astype(jnp.float32)).sum()) for value in values]
     blocks: list[tuple[Array, list[Array]]] = []
     for equation, norm in zip(named, norms, strict=True):
-        if equation.params["name"] == _INPUT:
+        if equation.params["name"] == BLOCK_INPUT:
             blocks.append((norm, []))
         elif blocks:
             blocks[-1][1].append(norm)

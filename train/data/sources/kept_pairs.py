@@ -139,9 +139,7 @@ def load(data: Data, columns: files.Columns, log: sources.LogLine) -> HeldOutPai
         with cache.writer(paths[0]) as train, cache.writer(paths[1]) as valid:
             return _write(_rows(data, columns), columns, (train, valid), not data.eval)
 
-    if not all(path.exists() for path in paths):
-        base.with_suffix(".json").unlink(missing_ok=True)
-    empty, *counts = cache.json_value(base.name, make)
+    empty, *counts = cache.json_value(base.name, make, companions=paths)
     train, valid = (_read(path, count) for path, count in zip(paths, counts, strict=True))
     share = len(valid) / max(1, len(train) + len(valid))
     if not data.eval and not HELD_OUT[0] <= share <= HELD_OUT[1]:

@@ -13,9 +13,8 @@ from jax import Array
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
+from tfm.layers.block import BLOCK_INPUT
 from tfm.params import PyTree
-
-NAME = "block input"
 
 
 def block_gradients(
@@ -40,7 +39,7 @@ def block_gradients(
 
 
 def _is_block_input(equation: JaxprEqn) -> bool:
-    return equation.primitive.name == "name" and equation.params["name"] == NAME
+    return equation.primitive.name == "name" and equation.params["name"] == BLOCK_INPUT
 
 
 def _fields(closed: ClosedJaxpr, params: PyTree, batch: Mapping[str, Array], inputs: Sequence[str]) -> list[str]:
@@ -55,8 +54,8 @@ def _fields(closed: ClosedJaxpr, params: PyTree, batch: Mapping[str, Array], inp
         for variable in equation.invars:
             read |= set() if isinstance(variable, Literal) else sources.get(variable, set())
         if _is_block_input(equation):
-            fields.append(fields[-1] if NAME in read else next(name for name in inputs if name in read))
-            read = read | {NAME}
+            fields.append(fields[-1] if BLOCK_INPUT in read else next(name for name in inputs if name in read))
+            read = read | {BLOCK_INPUT}
         sources |= dict.fromkeys(equation.outvars, read)
     return fields
 
