@@ -84,6 +84,7 @@ def test_flags_of_commands_exist(page, command):
         "train.inspect",
         "train.plan",
         "train.predict",
+        "train.record",
     )
     assert passes_on or not shared, f"{shared} are no flags of {name}"
     if passes_on and shared:
