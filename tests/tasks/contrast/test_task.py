@@ -111,7 +111,7 @@ def test_rows_without_any_token():
         ("--data.field=text", "data.field=text is one column, whose texts meet themselves under another dropout"),
         ("--task.kind=scores --data.field=a,b,c", "data.field=a,b,c must name two columns with task.kind=scores"),
         ("--data=train.txt", "train.txt has texts alone, and --data.field=text,positive asks for columns"),
-        ("--data.field=a,b,c", "built-in sentences have a translation each; name two columns, or give --data"),
+        ("--data.field=a,b,c", "a translation each; name two columns, or query,passage,negative"),
         ("--data=train.tsv --task.kind=scores", "a score is 5, and --task.scale=1 says at most that; raise it"),
         ("--data=blank.tsv", "every row of blank.tsv has a blank text; correct the columns"),
         ("--data=train.tsv --data.field=text,other", "train.tsv, line 2 has no text column 'other'"),

@@ -7,11 +7,14 @@ from train import UserError
 from train.data.sources import files
 from train.data.sources.files import FORMATS, Columns, Format, Row
 from train.data.sources.text import split_text
-from train.data.synthetic import grammar
+from train.data.synthetic import deals, grammar
 from train.settings.schema import Data
 
 # Of a built-in row: whether it has a combination of words that the training data lack.
 WITHHELD = "withheld"
+
+# The columns of built-in questions: with a passage that answers each, and one that does not, but for a detail.
+QUESTIONS = ("query", "passage", "negative")
 
 
 class Sides(Columns):
@@ -44,15 +47,19 @@ def _texts(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]
 
 
 def builtin(reader: Sides) -> tuple[list[Row], list[Row]]:
-    """Built-in sentences in the columns of a run: English alone, or with their German translations.
+    """Built-in rows in the columns of a run: questions and passages, if it names those of them; else sentences, English
+    alone, or with their German translations.
 
     With scores, every other sentence stands beside the translation of another one, and has the score 0. Raises
     UserError for more columns.
     """
+    if reader.texts[:2] == QUESTIONS[:2] and set(reader.texts) <= {*QUESTIONS} and not reader.labels:
+        rows = deals.read()
+        return rows.train, rows.valid
     if len(reader.texts) > 2:
         raise UserError(
             f"--data.field={','.join(reader.texts)} names {len(reader.texts)} columns, and built-in sentences have a "
-            "translation each; name two columns, or give --data"
+            f"translation each; name two columns, or {','.join(QUESTIONS)} for questions, or give --data"
         )
     splits = grammar.kept_pairs()
     valid = [*_rows(reader, splits.test, False), *_rows(reader, splits.compositional, True)]

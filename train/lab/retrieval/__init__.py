@@ -1,0 +1,1 @@
+"""Retrieval: collections of passages and queries, rankings, and how good they are."""

@@ -1,0 +1,88 @@
+"""Rankings of passages for queries: by vectors, by common words, and the files that trec_eval reads."""
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+import numpy as np
+
+from train import UserError
+from train.files.lines import line_writer
+from train.lab.embedding import search
+from train.lab.embedding.options import Encode, checked_vectors
+
+# Of a query, the scores of passages.
+Ranking = Mapping[str, float]
+
+# Queries that meet all passages at a time.
+_QUERIES = 256
+
+
+def in_order(ranking: Ranking) -> list[str]:
+    """Passages, best first. Of equal scores in float32, the larger id comes first, as in trec_eval."""
+    return sorted(ranking, key=lambda name: (np.float32(ranking[name]), name), reverse=True)
+
+
+def by_vectors(
+    encode_queries: Encode,
+    encode_passages: Encode,
+    corpus: Mapping[str, str],
+    queries: Mapping[str, str],
+    depth: int,
+    similarity: str,
+) -> dict[str, Ranking]:
+    """The `depth` nearest passages of each query. A passage with the id of the query is none of them, as in BEIR.
+
+    Passages without text are never near. Raises UserError as the encoders do.
+    """
+    # In this order, equal similarities are cut off as trec_eval would.
+    names = sorted((name for name in corpus if corpus[name].strip()), reverse=True)
+    if not names:
+        raise UserError("no passage has text; look at corpus.jsonl")
+    passages = checked_vectors(encode_passages([corpus[name] for name in names]), len(names))
+    vectors = checked_vectors(encode_queries([*queries.values()]), len(queries))
+    rankings: dict[str, Ranking] = {}
+    query_names = list(queries)
+    for start in range(0, len(vectors), _QUERIES):
+        part = vectors[start : start + _QUERIES]
+        values, rows = search.nearest(part, passages, min(depth + 1, len(names)), similarity=similarity)
+        for query, scores, places in zip(query_names[start:], values.tolist(), rows.tolist(), strict=False):
+            ranking = {names[place]: score for place, score in zip(places, scores, strict=True)}
+            rankings[query] = _without_itself(query, ranking, depth)
+    return rankings
+
+
+def by_words(
+    bm25s: ModuleType, corpus: Mapping[str, str], queries: Mapping[str, str], depth: int
+) -> dict[str, Ranking]:
+    """The same by BM25 (k1 = 1.5, b = 0.75, English stop words left out), of the library bm25s."""
+    names = list(corpus)
+    retriever = bm25s.BM25()
+    retriever.index(_words(bm25s, corpus.values()), show_progress=False)
+    count = min(depth + 1, len(names))
+    places, scores = retriever.retrieve(_words(bm25s, queries.values()), k=count, show_progress=False)
+    return {
+        query: _without_itself(query, {names[place]: float(score) for place, score in zip(*row, strict=True)}, depth)
+        for query, row in zip(queries, zip(places.tolist(), scores.tolist(), strict=True), strict=True)
+    }
+
+
+def _words(bm25s: ModuleType, texts) -> object:
+    return bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
+
+
+def _without_itself(query: str, ranking: Ranking, depth: int) -> Ranking:
+    return {name: ranking[name] for name in [name for name in in_order(ranking) if name != query][:depth]}
+
+
+def write(to: str, rankings: Mapping[str, Ranking], label: str):
+    """A file of trec_eval: query, Q0, passage, rank, score and a label a line."""
+    with line_writer(to) as write_line:
+        for query, ranking in rankings.items():
+            for rank, name in enumerate(in_order(ranking), 1):
+                write_line(f"{query} Q0 {name} {rank} {ranking[name]:.6f} {label}")
+
+
+def mean_metrics(metrics: Mapping[str, Mapping[str, float]], queries: Sequence[str]) -> dict[str, float]:
+    """Means over some of the queries."""
+    names = next(iter(metrics.values()))
+    return {name: float(np.mean([metrics[query][name] for query in queries])) for name in names}

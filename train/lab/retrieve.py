@@ -1,0 +1,144 @@
+"""Retrieval measured: `python -m train.retrieve --run=DIR [--data=FOLDER]`."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from tfm.options.choices import check_minimum
+from train import UserError, exit_code
+from train.files.strict_json import json_text
+from train.lab.embedding.options import TextEncoderOptions, open_encoder, similarity_of
+from train.settings import flags
+
+if TYPE_CHECKING:
+    from train.data.synthetic.deals import Collection
+    from train.lab.retrieval.rankings import Ranking
+    from train.screens.console import Log
+
+USAGE = """usage: python -m train.retrieve --run=DIR|--encoder=bow:FILE [--data=FOLDER] [--split=test] [--to=OUT.trec]
+
+Ranks the passages of a collection for its queries, by the vectors of a model, and prints one JSON object: nDCG@10,
+MRR@10, recall@100 and MAP as trec_eval computes them. FOLDER is one of BEIR: corpus.jsonl, queries.jsonl and
+qrels/SPLIT.tsv. The built-in collection has questions on deals; metrics with _withheld are of questions with
+combinations that --task=contrast --data.field=query,passage,negative never trains. Beside them stands what BM25 reaches
+by common words, if bm25s is installed. OUT.trec is what trec_eval reads."""
+
+# What folders call the prompts before queries and before passages.
+_QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrieveOptions(TextEncoderOptions):
+    """What is ranked, and where the rankings go.
+
+    data: builtin, or a folder of BEIR
+    split: which judgments of the folder: test, dev or train
+    depth: passages that are ranked for a query, at most; MAP reads them all
+    query_prompt: a prompt of the folder by its name, for queries; none: "query", if the folder has it
+    passage_prompt: the same for passages; none: "document", "passage" or "corpus"
+    bm25: whether BM25 is measured, too; none: where bm25s is installed
+    to: a file for the rankings
+    """
+
+    data: str = "builtin"
+    split: str = "test"
+    depth: int = 1000
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    bm25: bool | None = None
+    to: str = ""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_minimum(self, depth=100)
+        if Path(self.split).name != self.split:
+            raise ValueError(f"split={self.split} must be the name of a file of qrels/, such as test")
+        if self.prompt is not None and (self.query_prompt, self.passage_prompt) != (None, None):
+            raise ValueError(f"prompt={self.prompt} is for queries and passages; leave it out, or the other two")
+
+
+def main(argv=None) -> int:
+    """The command; returns its exit code."""
+    return exit_code(retrieve, argv)
+
+
+def retrieve(argv):
+    """Ranks all passages for every query, and measures."""
+    options = flags.options(RetrieveOptions, USAGE, argv)
+    if options is None:
+        return
+    bm25s = _bm25s(options)
+
+    from train.lab.retrieval import collection, rankings
+    from train.screens.console import Log
+    from train.settings.gate import user_errors
+
+    log = Log()
+    texts = collection.read(options.data, options.split, log)
+    log.info(f"data        {options.data}: {len(texts.corpus):,} passages, {len(texts.queries):,} queries")
+    with user_errors(f"--run={options.run}"):
+        ranked = _by_model(options, texts, log)
+    result = _means(ranked, texts)
+    if bm25s:
+        words = rankings.by_words(bm25s, texts.corpus, texts.queries, options.depth)
+        result |= {f"bm25_{name}": value for name, value in _means(words, texts).items()}
+    if options.to:
+        rankings.write(options.to, ranked, "tfm")
+        log.info(f"saved in {options.to}")
+    print(json_text(result | {"queries": len(texts.queries), "passages": len(texts.corpus)}))
+
+
+def _bm25s(options: RetrieveOptions) -> ModuleType | None:
+    """The library of BM25, if it is wanted. Raises UserError where it is asked for and absent."""
+    if options.bm25 is False:
+        return None
+    try:
+        import bm25s
+    except ImportError as error:
+        if options.bm25:
+            raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"') from error
+        return None
+    return bm25s
+
+
+def _by_model(options: RetrieveOptions, texts: "Collection", log: "Log") -> "dict[str, Ranking]":
+    """The rankings of the model, with the prompts of both roles."""
+    from train.lab.retrieval import rankings
+
+    query, passage = _prompts(options)
+    of_passages = open_encoder(dataclasses.replace(options, prompt=passage), log)
+    of_queries = of_passages if query == passage else open_encoder(dataclasses.replace(options, prompt=query), log)
+    return rankings.by_vectors(
+        of_queries, of_passages, texts.corpus, texts.queries, options.depth, similarity_of(options)
+    )
+
+
+def _prompts(options: RetrieveOptions) -> tuple[str | None, str | None]:
+    """The names of the prompts of queries and of passages: those of flags, or those that the folder has."""
+    from train.runs.run_folder import open_folder
+
+    if options.prompt is not None or not options.run or len(options.runs) > 1:
+        return options.prompt, options.prompt
+    names = open_folder(options.runs[0]).modules.prompts
+    query, passage = (
+        next((name for name in usual if name in names), None) for usual in (_QUERY_PROMPTS, _PASSAGE_PROMPTS)
+    )
+    is_named = options.query_prompt is not None, options.passage_prompt is not None
+    return options.query_prompt if is_named[0] else query, options.passage_prompt if is_named[1] else passage
+
+
+def _means(ranked: "Mapping[str, Ranking]", texts: "Collection") -> dict[str, float]:
+    """Mean metrics of the queries, and with `_withheld` those of withheld ones, five digits after the point."""
+    from train.lab.retrieval.measures import measure
+    from train.lab.retrieval.rankings import mean_metrics
+
+    metrics = {query: measure(ranked[query], texts.qrels[query]) for query in texts.queries}
+    result: dict[str, float] = {}
+    for ending, is_withheld in (("", False), ("_withheld", True)):
+        queries = [query for query in texts.queries if texts.withheld.get(query, False) == is_withheld]
+        if queries:
+            means = mean_metrics(metrics, queries)
+            result |= {f"{name}{ending}": round(value, 5) for name, value in means.items()}
+    return result
