@@ -4,7 +4,7 @@ import contextlib
 import io
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -39,13 +39,24 @@ def decode(source: str | Path | bytes, channels: int = 3) -> Image.Image:
     257, which a UserWarning says: transformers cuts it at 255. Raises BrokenImageError for a file that is missing,
     empty, damaged, of another format or of more than MAX_PIXELS.
     """
+    return _decoded(source, lambda image: _converted(image, MODES[channels]))
+
+
+def decode_values(source: str | Path) -> Image.Image:
+    """A grey picture, or one with a palette -> its values, or places in the palette, as a grey picture, upright. Raises
+    BrokenImageError as `decode` does, and for colours and 16 bits."""
+    return _decoded(source, _values)
+
+
+def _decoded(source: str | Path | bytes, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """An upright picture, converted. Raises BrokenImageError as `decode` does."""
     try:
         with _opened(source) as file, Image.open(file, formats=FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise BrokenImageError(f"has {width:,} x {height:,} pixels, and {MAX_PIXELS:,} are the limit")
             with _large_lock if width * height > _LARGE else contextlib.nullcontext():
-                return _converted(ImageOps.exif_transpose(image), MODES[channels])
+                return convert(ImageOps.exif_transpose(image))
     except BrokenImageError:
         raise
     except FileNotFoundError as error:
@@ -67,6 +78,15 @@ def _opened(source: str | Path | bytes) -> Iterator[IO[bytes]]:
             raise BrokenImageError("is empty: it has zero bytes")
         file.seek(0)
         yield file
+
+
+def _values(image: Image.Image) -> Image.Image:
+    """The values of a picture of one channel. Raises BrokenImageError for another one."""
+    if image.mode not in ("1", "L", "P"):
+        raise BrokenImageError(
+            f"is of the mode {image.mode}; write a value from 0 to 255 a pixel, grey or in a palette"
+        )
+    return Image.fromarray(np.asarray(image).astype(np.uint8))
 
 
 def _converted(image: Image.Image, mode: str) -> Image.Image:

@@ -37,6 +37,9 @@ SIZES = {"small": (4, 5), "large": (6, 7)}  # radii in pixels
 # What a caption says of the first shape, and what it says if it begins with the second.
 RELATIONS = {"left of": "right of", "above": "below"}
 
+# The classes of the pixels of a mask.
+MASK_CLASSES = ("background", *SHAPES)
+
 # What a drawing may be labelled with (--data.label).
 LABELS = ("label", "caption", "relation", "shape", "colour", "size")
 
@@ -122,6 +125,16 @@ def draw(drawing: Drawing) -> np.ndarray:
         coverage, ground = _coverage(shape.shape, shape.radius), pixels[rows, columns]
         pixels[rows, columns] = (ground * (full - coverage) + np.array(shape.rgb) * coverage + full // 2) // full
     return pixels.astype(np.uint8)
+
+
+def mask(drawing: Drawing) -> np.ndarray:
+    """A drawing -> uint8 [SIDE, SIDE]: the place in MASK_CLASSES of the shape that covers half of a pixel or more."""
+    values = np.zeros((SIDE, SIDE), np.uint8)
+    for shape in (drawing.first, drawing.second):
+        rows, columns = (slice(centre - shape.radius, centre + shape.radius) for centre in (shape.y, shape.x))
+        is_covered = 2 * _coverage(shape.shape, shape.radius)[:, :, 0] >= _CELLS * _CELLS
+        values[rows, columns][is_covered] = MASK_CLASSES.index(shape.shape)
+    return values
 
 
 @functools.cache

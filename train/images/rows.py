@@ -69,17 +69,21 @@ class ImageRows:
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.image.task`; empty rows are grey."""
         is_row, labels = rows >= 0, self.labels[rows]
-        seeds = rng.integers(1 << 62, size=len(rows))
-        pixels = self.processor.empty(len(rows))
-        filled = np.flatnonzero(is_row)
-        for place, picture in zip(filled, self._pool.map(self._pixels, rows[filled], seeds[filled]), strict=True):
-            pixels[place] = picture
+        pixels = self.read(rows, rng.integers(1 << 62, size=len(rows)))
         fields = {"labels": labels, **self.loss.fields(labels, is_row & ~self.withheld[rows])}
         fields["withheld"] = (is_row & self.withheld[rows]).astype(np.float32)
         if self.augment.mixes:
             pixels, partners, shares = mixed(pixels, is_row, self.augment, rng)
             fields |= {"partners": labels[partners], "shares": shares}
         return {self.processor.field: pixels, **fields}
+
+    def read(self, rows: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """Pictures as the model reads them, [B, ...], each changed by its seed; empty rows are grey."""
+        pixels = self.processor.empty(len(rows))
+        filled = np.flatnonzero(rows >= 0)
+        for place, picture in zip(filled, self._pool.map(self._pixels, rows[filled], seeds[filled]), strict=True):
+            pixels[place] = picture
+        return pixels
 
     def pixels(self, rows: np.ndarray) -> np.ndarray:
         """Pictures as they are shown, uint8 [B,H,W,C]."""

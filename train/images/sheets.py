@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = 8
 
+# Classes whose colours stand under a sheet.
+_LEGEND = 24
+
 # Letters of a line of a title.
 _LETTERS = 24
 
@@ -44,6 +47,46 @@ def similarities(images: np.ndarray, captions: Sequence[str], cosines: np.ndarra
             panel = axes.inset_axes((column - 0.45, -1.5, 0.9, 0.9), transform=axes.transData)
             _show(image, panel)
             panel.axis("off")
+
+
+def masks(images: np.ndarray, truths: np.ndarray, guesses: np.ndarray, names: Sequence[str], path: Path):
+    """Pictures uint8 [N,H,W,C], each beside what its pixels are, and what they are taken for: classes [N,H,W], 255
+    without one. Under them the colours of the first classes."""
+    columns = 6
+    rows = -(-3 * len(images) // columns)
+    colours = palette()
+    with panels(path, (1.5 * columns, 1.7 * rows + 0.4), columns, rows) as all_axes:
+        for panel in all_axes:
+            panel.axis("off")
+        for row, image in enumerate(images):
+            first = all_axes[3 * row]
+            _show(image, first)
+            parts = {"right": truths[row], "predicted": guesses[row]}
+            for panel, (title, classes) in zip(all_axes[3 * row + 1 :], parts.items(), strict=False):
+                panel.imshow(painted(image, classes, colours), interpolation="nearest")
+                panel.set_title(title, fontsize=7)
+        shown = dict(zip(names, colours / 255, strict=False))
+        patches = [all_axes[0].fill([], [], color=color, label=name)[0] for name, color in [*shown.items()][:_LEGEND]]
+        all_axes[0].figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7, frameon=False)
+
+
+def palette() -> np.ndarray:
+    """Colours of 256 classes, uint8 [256,3]: the first twenty are those of matplotlib's tab20, and 0 is a dark grey."""
+    import matplotlib as mpl
+
+    colours = mpl.colormaps["tab20"](np.r_[:20:2, 1:20:2])[:, :3]
+    hues = mpl.colormaps["hsv"]((np.arange(235) * 0.381966) % 1)[:, :3]
+    return np.rint(255 * np.concatenate([np.full((1, 3), 0.25), colours, hues])).astype(np.uint8)
+
+
+def painted(image: np.ndarray, classes: np.ndarray, colours: np.ndarray) -> np.ndarray:
+    """A picture uint8 [H,W,C], in grey, under the colours of its classes [H,W]; a line is where two meet."""
+    mixed = 0.35 * image.mean(2, keepdims=True) + 0.65 * colours[classes]
+    edges = np.zeros(classes.shape, bool)
+    edges[1:] |= classes[1:] != classes[:-1]
+    edges[:, 1:] |= classes[:, 1:] != classes[:, :-1]
+    mixed[edges] *= 0.5
+    return np.rint(mixed).astype(np.uint8)
 
 
 def wrapped(caption: str) -> str:

@@ -79,12 +79,16 @@ class PictureReader(NamedTuple):
 
     check_label: raises ValueError for a value that is no label of the task
     several: a picture may have several labels, in a row each
+    folder: a folder -> its rows; None: it has a folder for each class
+    names_files: labels of tables are paths, as pictures are
     """
 
     image: str
     label: str
     check_label: Callable[[object], None]
     several: bool = False
+    folder: "Callable[[Path], Parts] | None" = None
+    names_files: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -165,7 +169,7 @@ def named_pictures(pattern: str) -> list[PictureFile]:
     paths = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
     if not paths:
         raise UserError(f"no file matches {pattern!r}; give the path of a picture, or a quoted glob such as '*.jpg'")
-    pictures = [inner for path in paths for inner in (_pictures_below(path) if path.is_dir() else [path])]
+    pictures = [inner for path in paths for inner in (pictures_below(path) if path.is_dir() else [path])]
     if not pictures:
         raise UserError(f"{pattern} holds no picture ({', '.join(ENDINGS)}); name another folder")
     return [PictureFile(str(path)) for path in pictures]
@@ -187,7 +191,7 @@ def _read(source: str, data: Data, reader: PictureReader) -> Parts:
         return Parts(tfds.read(source, reader.image, reader.label, reader.check_label))
     path = Path(source)
     if path.is_dir():
-        return _read_folder(path)
+        return (reader.folder or _read_folder)(path)
     paths = [Path(name) for name in sorted(glob.glob(source, recursive=True))]
     if not paths:
         raise UserError(
@@ -228,7 +232,13 @@ def _table_rows(table: Path, rows: Sequence[Row], reader: PictureReader) -> list
             raise UserError(
                 f"{table} names {path} with the label {labels[path]!r} and with {label!r}; leave one of them out"
             )
-    return [{"image": PictureFile(str(_path_in(table, path))), "label": label} for path, label in pairs]
+    return [
+        {
+            "image": PictureFile(str(_path_in(table, path))),
+            "label": str(_path_in(table, label)) if reader.names_files else label,
+        }
+        for path, label in pairs
+    ]
 
 
 def _path_in(table: Path, path: str) -> Path:
@@ -251,7 +261,7 @@ def _read_folder(folder: Path) -> Parts:
     rows = [
         {"image": PictureFile(str(path)), "label": directory.name}
         for directory in classes
-        for path in _pictures_below(directory)
+        for path in pictures_below(directory)
     ]
     if not rows:
         raise UserError(
@@ -260,7 +270,7 @@ def _read_folder(folder: Path) -> Parts:
     return Parts(rows)
 
 
-def _pictures_below(directory: Path) -> Iterator[Path]:
+def pictures_below(directory: Path) -> Iterator[Path]:
     """The files of a folder and of those in it whose names end as those of pictures do, in order."""
     yield from (path for path in sorted(directory.rglob("*")) if path.suffix.lower() in ENDINGS and path.is_file())
 

@@ -25,6 +25,7 @@ class PredictOptions:
     source: of a translation model with several languages: that of the texts; by default as its folder says
     target: of such a model: the language to translate into
     attention: a page FILE.html or a picture FILE.png of where the model looks in the text; a folder of pictures (image)
+    pictures: a folder for the pictures that the model makes of those of --file, such as masks (segment)
     labels: labels to choose from, with commas between, or a .txt with a line each (contrast of pictures and captions)
     template: a text with {} in the place of a label; several with | between, or in a .txt: their vectors are averaged
     batch: texts at a time
@@ -43,6 +44,7 @@ class PredictOptions:
     source: str = ""
     target: str = ""
     attention: str = ""
+    pictures: str = ""
     labels: str = ""
     template: str = ""
     batch: int = 32

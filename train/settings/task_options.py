@@ -101,3 +101,14 @@ def check_focal(focal: float) -> None:
         raise ValueError(f"focal={focal} must not be negative; the paper has 2")
     if not focal <= 1000:
         raise ValueError(f"focal={focal} must be at most 1000: the loss of every row would vanish")
+
+
+def check_cells(cells: int, model: Config) -> None:
+    """Raises ValueError for parts of a patch that are less than a pixel, and for a model that reads left to right."""
+    grid = model.stage_configs[-1].input.grid
+    assert grid is not None, "a model of patches"
+    side = getattr(model.input, "pixels", grid)[0] // grid[0]
+    if cells > side:
+        raise ValueError(f"task.cells={cells} must be at most {side}, the side of a patch in pixels")
+    if model.head.causal:
+        raise ValueError("model.head.causal=true reads from left to right, and pictures have no order; leave it out")

@@ -18,6 +18,7 @@ from train.tasks import (
     mlm,
     pixels,
     rtd,
+    segment,
     skipthought,
     span,
     tag,
@@ -42,6 +43,7 @@ ENTRIES: tuple[TaskEntry, ...] = (
     contrast.ENTRY,
     image.ENTRY,
     pixels.ENTRY,
+    segment.ENTRY,
     skipthought.ENTRY,
     bilm.ENTRY,
 )

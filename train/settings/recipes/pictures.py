@@ -31,6 +31,20 @@ def vit(layers: int, width: int, heads: int, **pixels) -> Preset:
     return _VIT | shape | {f"model.input.{name}": value for name, value in pixels.items()}
 
 
+# A small ViT with outputs for every pixel of built-in drawings: two to three minutes on a core.
+QUICK_PIXELS = {
+    "model.init_std": 0.05,
+    "model.scan": False,
+    "batch.size": 32,
+    "steps": 1000,
+    "optim.rate": 2e-3,
+    "optim.warmup": 0.1,
+    "optim.beta2": 0.98,
+    "eval.every": 500,
+    "checkpoint.every": 500,
+}
+
+
 # A decoder of the pixels of a picture, which are tokens of a palette, behind a start token (Chen et al. 2020).
 _IMAGEGPT = {
     "model.input": "tokens",
