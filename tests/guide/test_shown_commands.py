@@ -47,8 +47,21 @@ def train_a_step():
     assert call(main.main, "--task=mlm", "--steps=1", "--eval.final=false", "--out=runs/mlm-bert-tiny-1")[0] == 0
 
 
+def write_streets():
+    """Pictures and masks, of which one is too small."""
+    for index in range(3):
+        for folder, size in (("images", (24, 20)), ("masks", (12, 10) if index == 2 else (24, 20))):
+            path = Path(f"streets/{folder}/{index}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", size, index).save(path)
+
+
 # What a page says was done before.
-BEFORE = {"docs/vision.md": write_pets, "docs/guide/huggingface.md": train_a_step}
+BEFORE = {
+    "docs/vision.md": write_pets,
+    "docs/guide/huggingface.md": train_a_step,
+    "docs/guide/segment.md": write_streets,
+}
 
 
 @pytest.mark.parametrize(("page", "shown"), RUN)
