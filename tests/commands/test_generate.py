@@ -80,6 +80,17 @@ def test_a_file_of_prompts_is_as_single_prompts(flags):
     assert all(row["prompt"] + row["completion"] in texts for row in rows)
 
 
+@pytest.mark.parametrize("flags", [("--strategy=greedy",), ("--beams=2",)])
+def test_a_neighbour_takes_no_positions_of_a_text(flags):
+    """Where positions end, a short prompt gets all that are left to it, beside a long one."""
+    Path("two.txt").write_text("it\nthe cat sat and a bird\n")
+    flags = ("--file=two.txt", "--sliding-context=false", *flags)
+    together = objects(*flags, "--batch=2", run="char")
+    assert together == objects(*flags, "--batch=1", run="char")
+    short, long = (len(row["completion"]) for row in together)
+    assert short > long + 10
+
+
 def test_greedy_is_what_the_library_generates():
     folder = open_folder("bpe")
     tokenizer = folder.processor

@@ -348,6 +348,18 @@ def test_cells_of_any_length(tmp_path):
         assert [row["text"] for row in table(tmp_path / name)] == [long, "short"]
 
 
+def test_quotes_of_a_spreadsheet_in_a_tsv_are_text_and_said(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"fine" he said, "fine"\ta\n"He said ""no"""\tb\n"""ok"""\tb\n')
+    with pytest.warns(UserWarning, match="quotes in a .tsv are text") as caught:
+        rows = table(path)
+    assert [row["text"] for row in rows] == ['"fine" he said, "fine"', '"He said ""no"""', '"""ok"""']
+    assert [str(warning.message) for warning in caught] == [
+        f'{path}, line 3 has the cell "He said ""no""": quotes in a .tsv are text, so if a spreadsheet wrote them, '
+        "save it as .csv"
+    ]
+
+
 def test_two_columns_of_one_name(tmp_path):
     (tmp_path / "a.csv").write_text("text,text,label\na,b,c\n")
     with pytest.raises(UserError, match=r"a.csv has 2 columns with the name 'text'; rename the others"):

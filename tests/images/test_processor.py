@@ -124,3 +124,21 @@ def test_what_is_transparent_is_white_in_transformers_too(backend, tmp_path):
     processor = PROCESSORS["clip"]
     own = processor.normalize(processor.prepare(decode(tmp_path / "picture.png")))
     np.testing.assert_allclose(own, pixels, atol=1e-5 if backend == "pil" else 0.02)
+
+
+@pytest.mark.parity
+def test_greys_of_16_bits_differ_from_transformers(tmp_path):
+    """Here they are divided by 257; transformers cuts them at 255, which makes nearly all of them white."""
+    transformers = pytest.importorskip("transformers")
+    greys = np.repeat(np.uint16([[0], [200], [256], [25_700], [65_535]]), 5, axis=1)
+    Image.fromarray(greys).save(tmp_path / "picture.png")
+    processor = ImageProcessor((5, 5), None, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), resample="nearest")
+    (tmp_path / "preprocessor_config.json").write_text(processor_text(processor))
+    hf_processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    hf_pixels = hf_processor(Image.open(tmp_path / "picture.png").convert("RGB"), return_tensors="np")["pixel_values"][
+        0
+    ]
+    np.testing.assert_allclose(hf_pixels[0, :, 0] * 255, [0, 200, 255, 255, 255], atol=1e-3)
+    with pytest.warns(UserWarning, match="greys are divided by 257; transformers makes all above 255 white"):
+        own = processor.normalize(processor.prepare(decode(tmp_path / "picture.png")))
+    np.testing.assert_allclose(own[:, 0, 0] * 255, [0, 0, 0, 100, 255], atol=1e-3)

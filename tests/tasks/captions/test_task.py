@@ -25,11 +25,11 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks import resolve
 from train.tasks.captions.predict import Question, encode_items, inputs, label_vectors
-from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows, TextFrame
+from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows, TextFrame, until_end
 from train.tasks.captions.task import CAPTIONS, encode_rows
 from train.tasks.contrast.task import CONTRAST
 from train.tasks.table import AnyRun, task_of
-from train.text import tokenize
+from train.text import control_tokens, tokenize
 from train.training.gradient_cache import cached_gradient
 
 SMALL = (
@@ -351,32 +351,54 @@ def test_transformers_reads_an_exported_folder(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
     pictures = [sources.PictureInArray("pixels", pixels, n) for n in range(2)]
     folder = types.SimpleNamespace(config=run_settings, processor=processor)
-    expected = encode_items(params, folder, [*texts, *pictures], Log(quiet=True))
+    texts.append("a cat [SEP] sat [SEP] on the mat")
+    with control_tokens.reading("keep"):
+        expected = encode_items(params, folder, [*texts, *pictures], Log(quiet=True))
     hf_model = transformers.CLIPModel.from_pretrained(tmp_path).eval()
     hf_processor = transformers.CLIPProcessor.from_pretrained(tmp_path)
     hf_inputs = hf_processor(text=texts, images=list(pixels), return_tensors="pt", padding=True)
     with torch.no_grad():
         outputs = hf_model(**hf_inputs)
-    np.testing.assert_allclose(outputs.text_embeds.numpy(), expected[:2], atol=1e-5)
-    np.testing.assert_allclose(outputs.image_embeds.numpy(), expected[2:], atol=1e-5)
+    np.testing.assert_allclose(outputs.text_embeds.numpy(), expected[:3], atol=1e-5)
+    np.testing.assert_allclose(outputs.image_embeds.numpy(), expected[3:], atol=1e-5)
     read = CAPTION_PROCESSOR.read_hf(tmp_path, model)
     assert read.images == processor.images
     assert read.tokenizer.to_str() == tokenizer.to_str()
 
 
+def test_a_causal_tower_reads_a_text_as_far_as_its_first_end():
+    """Texts behind one another lose what follows a token that is kept as the end; an encoder reads all of it."""
+    model, _ = model_of("--batch.length=8")
+    tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
+    texts = ["[SEP]", "it ran", "", "a cat [SEP] sat [SEP] on", "the mat [SEP]"]
+    with control_tokens.reading("keep"):
+        tokens = in_memory(tokenizer, texts)
+    read = [tokenizer.decode(ids.tolist()) for ids in until_end(tokens, tokenizer, model).split()]
+    assert read == ["", "it ran", "", "a cat", "the mat"]
+    assert until_end(tokens, tokenizer, tfm.override(model, {"head.causal": False})) is tokens
+    text = in_memory(tokenizer, texts)
+    assert until_end(text, tokenizer, model) is text
+
+
 def test_the_end_of_a_text_is_that_of_config_json(tmp_path):
-    """A token of config.json that ends no text here is refused; 2 stands for the largest token of a text."""
+    """A token of config.json that ends no text here is refused, as 2 is where the largest token ends no text."""
     run_settings = settings("--model.vocab=60", "--model.pad-vocab-to=4")
     tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
     processor = CaptionProcessor(ImageProcessor((16, 16), None, (0.4, 0.5, 0.6), (0.3, 0.2, 0.1)), tokenizer)
     CAPTION_PROCESSOR.save_hf(processor, CAPTIONS, run_settings, tmp_path)
     last = TextFrame.of(tokenizer).suffix[-1]
     model = tfm.override(run_settings.model, {"vocab": tokenizer.get_vocab_size()})
-    for end in (2, last, None):
+    for end in (last, None):
         (tmp_path / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": end}}))
         assert CAPTION_PROCESSOR.read_hf(tmp_path, model).images == processor.images
     (tmp_path / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": last + 3}}))
     with pytest.raises(UserError, match=rf"text_config.eos_token_id={last + 3}, and the token .* is {last} \("):
+        CAPTION_PROCESSOR.read_hf(tmp_path, model)
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": 2}}))
+    largest = tokenizer.get_vocab_size() - 1
+    with pytest.raises(
+        UserError, match=f"eos_token_id=2, which stands for the largest token, {largest}, and the token"
+    ):
         CAPTION_PROCESSOR.read_hf(tmp_path, model)
 
 

@@ -2,8 +2,10 @@
 
 import csv
 import itertools
+import re
 import reprlib
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -211,6 +213,7 @@ def table_rows(path: str, kind: str, lines: Iterable[str], data: Data, columns: 
     else:
         table = csv.reader(content, strict=True)
     rows = _numbered(path, table)
+    rows = _told_of_quotes(path, rows) if kind == ".tsv" else rows
     first = next(rows, None)
     if first is None:
         return
@@ -244,11 +247,28 @@ def _numbered(path: str, table: Any) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{path}, line {table.line_num} is not a line of a table: {error}") from error
 
 
+def _told_of_quotes(path: str, rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a .tsv; of the first cell in quotes with two for one, as spreadsheets write them, a warning."""
+    warned = False
+    for line_number, cells in rows:
+        if not warned and (quoted := next((cell for cell in cells if _QUOTED.fullmatch(cell)), None)):
+            warned = True
+            warnings.warn(
+                f"{path}, line {line_number} has the cell {quoted[:40]}: quotes in a .tsv are text, so if a "
+                "spreadsheet wrote them, save it as .csv",
+                stacklevel=2,
+            )
+        yield line_number, cells
+
+
 def _unnamed(row: Row, columns: Columns) -> Row:
     """A row without a header: columns are numbered from 1; by default the text is first and the label last."""
     cells = list(row.values())
     texts = columns.texts if not columns.labels else columns.texts[:1]
     return {**dict(zip(texts, cells, strict=False)), **dict.fromkeys(columns.labels[:1], cells[-1]), **row}
 
+
+# A cell in quotes, in which quotes stand twice.
+_QUOTED = re.compile(r'"[^"]*(""[^"]*)+"')
 
 FORMATS: Mapping[str, Format] = {".txt": _documents, ".jsonl": json_lines, ".tsv": _table, ".csv": _table}

@@ -17,7 +17,7 @@ from train.data.tokens import in_memory
 from train.images import sources
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.captions.rows import TextFrame
+from train.tasks.captions.rows import TextFrame, until_end
 from train.tasks.classification import prediction
 from train.tasks.record import Folder, Prediction, Predictor
 from train.text import control_tokens
@@ -117,7 +117,8 @@ def _text_fields(folder: Any, texts: Sequence[str], log: Any) -> dict[str, np.nd
     tokenizer, length = folder.processor.tokenizer, folder.config.batch.length
     if said := control_tokens.report(tokenizer, texts, "texts"):
         log.info(said)
-    tokens, frame = in_memory(tokenizer, texts), TextFrame.of(tokenizer)
+    tokens = until_end(in_memory(tokenizer, texts), tokenizer, folder.config.model)
+    frame = TextFrame.of(tokenizer)
     longer = int((frame.sizes(tokens.lengths) > length).sum())
     if longer:
         log.info(f"{longer:,} of {len(texts):,} texts are longer than {length} tokens and lose their end")

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+import tfm
 from tfm.options.json_text import read_object
 from train import UserError
 from train.data.processors import TOKENIZER, ProcessorKind
-from train.data.tokens import TokenizedTexts, contents_of
+from train.data.tokens import TokenizedTexts, contents_of, ranges
 from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
@@ -63,6 +64,19 @@ class TextFrame(NamedTuple):
             ids = [*self.prefix, *inner, *self.suffix]
             tokens[b, : len(ids)], valid[b, : len(ids)] = ids, 1
         return {"tokens": tokens, "valid": valid}
+
+
+def until_end(texts: TokenizedTexts, tokenizer: Tokenizer, model: tfm.Config) -> TokenizedTexts:
+    """The texts, of which the causal tower of a `model` reads each as far as the first token that ends texts.
+
+    That token is in a text only with --data.control-tokens=keep. As in transformers, its state stands for the text.
+    """
+    places = np.flatnonzero(np.isin(texts.ids[: texts.num_tokens], TextFrame.of(tokenizer).suffix[-1:]))
+    if not (model.head.causal and len(places)):
+        return texts
+    text, lengths = np.searchsorted(texts.starts, places, side="right") - 1, texts.lengths
+    np.minimum.at(lengths, text, places - texts.starts[text])
+    return TokenizedTexts(texts.ids[ranges(texts.starts[:-1], lengths)], np.cumsum([0, *lengths]))
 
 
 class CaptionRows:
@@ -140,11 +154,13 @@ def _check_end(folder: Path, tokenizer: Tokenizer) -> None:
     fields = read_object(folder / "config.json").get("text_config")
     end = fields.get("eos_token_id") if isinstance(fields, dict) else None
     last = TextFrame.of(tokenizer).suffix[-1:]
-    if end not in (None, LARGEST, *last):
+    means = tokenizer.get_vocab_size() - 1 if end == LARGEST else end
+    if means not in (None, *last):
         actual = f"{last[0]} ({tokenizer.id_to_token(last[0])!r})" if last else "none"
+        largest = f", which stands for the largest token, {means}," if end == LARGEST else ","
         raise UserError(
-            f"{folder}/config.json has text_config.eos_token_id={end}, and the token with which the tokenizer ends "
-            f"texts is {actual}; make them equal"
+            f"{folder}/config.json has text_config.eos_token_id={end}{largest} and the token with which the tokenizer "
+            f"ends texts is {actual}; make them equal"
         )
 
 

@@ -35,7 +35,7 @@ from train.metrics.retrieval import alignment, as_right, both_retrievals, unifor
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.captions.predict import PREDICTOR, encode_items
-from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows
+from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows, until_end
 from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 
@@ -132,6 +132,7 @@ def load(run: Run, log: Log, saved: Saved | None = None, valid_only: bool = Fals
     def rows_of(rows: Sequence[Row], name: str, segmentation: Segmentation = PLAIN) -> CaptionRows:
         images = ImageRows(rows, np.zeros(len(rows), np.int32), processor.images, image_tokens(run.model.in_images()))
         texts = encode(processor.tokenizer, [row["label"] for row in rows], log, name, segmentation)
+        texts = until_end(texts, processor.tokenizer, run.model)
         return CaptionRows(images, texts, processor.tokenizer, run.batch.length)
 
     train_rows = [rows_of(train, "captions", split) for split in segmentations(run)] if train else []
