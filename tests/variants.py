@@ -148,6 +148,8 @@ VARIANTS = {
     "none": Variant({"position": "none"}),
     "learned_queries_keys": Variant({"position": "learned", "position.place": "queries_keys"}),
     "learned_concatenated": Variant({"position": "learned", "position.place": "concatenated"}),
+    "learned_every_layer": Variant({"position": "learned", "position.place": "every_layer"}),
+    "sinusoidal_every_layer": Variant({"position": "sinusoidal", "position.place": "every_layer"}),
     "sinusoidal_queries_keys": Variant({"position": "sinusoidal", "position.place": "queries_keys"}),
     "sinusoidal_concatenated": Variant({"position": "sinusoidal", "position.place": "concatenated"}),
     "shaw": Variant({"position": "shaw", "position.max_distance": 3}),

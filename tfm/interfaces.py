@@ -225,6 +225,10 @@ def plain_score(call: LayerCall, q: Array, k: Array, projections: PyTree) -> tup
     return q, k, None
 
 
+def reads_as_it_is(call: LayerCall) -> None:
+    """Mixers read the stream as it is."""
+
+
 class Position(NamedTuple):
     """How a model knows where a token stands.
 
@@ -235,6 +239,7 @@ class Position(NamedTuple):
     prepare: (call, context) -> whatever the layers share in a pass; `call.params` are the shared ones
     score: (call, q, k, projections) -> q, k, bias: positions in the scores of one layer. `projections` are those
         of its queries and keys
+    reader: call -> the function of what the mixer of a layer reads, x [B,T,D] -> [B,T,D]; None: x itself
     """
 
     embed_specs: Callable[..., PyTree] = no_parameters
@@ -243,6 +248,7 @@ class Position(NamedTuple):
     specs: Callable[..., PyTree] = no_parameters
     prepare: Callable[..., PyTree] = prepare_nothing
     score: Callable[..., tuple[Array, Array, ScoreBias | None]] = plain_score
+    reader: Callable[[LayerCall], Callable[[Array], Array] | None] = reads_as_it_is
 
 
 def unchanged(options: Options, config: Config, specs: PyTree) -> PyTree:

@@ -1,10 +1,12 @@
 """Where the vectors of absolute positions go."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tfm
+from tfm.norms import norm
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
@@ -53,6 +55,25 @@ def test_queries_and_keys_of_tokens_and_positions(fill, name):
     assert bias is None
     np.testing.assert_allclose(q, tfm.queries(layer, config, summed), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(k, tfm.keys_values(layer, config, summed)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["learned", "sinusoidal"])
+def test_every_layer_reads_positions(fill, name):
+    """Each of two layers attends over x + p, and the stream beside it has no positions."""
+    config, x, tables = embedded(fill, name, "every_layer")
+    assert tables.positions is None
+    np.testing.assert_array_equal(x, tables.tokens[TOKENS])
+    config = tfm.override(config, {"layers": 2, "residual": "pre"})
+    model = fill(tfm.encoder_specs(config), seed=2)
+    waves = jnp.asarray(rows_of(name, model.positions[0]), jnp.float32)
+    expected = tfm.embed(model.embed, config, TOKENS, POSITIONS)
+    for block in (jax.tree.map(lambda leaf, index=index: leaf[index], model.layers.period[0]) for index in range(2)):
+        read = norm(config, block.residual.mixer, expected) + waves
+        expected = expected + tfm.multi_head_attention(block.mixer, config, read)
+        read = norm(config, block.residual.feed_forward, expected)
+        expected = expected + tfm.feed_forward(block.feed_forward, config, read)
+    states = tfm.encoder(model, config, TOKENS, positions=POSITIONS)
+    np.testing.assert_allclose(states, norm(config, model.norm, expected), rtol=2e-4, atol=2e-4)
 
 
 def test_what_does_not_fit_is_refused():

@@ -36,8 +36,8 @@ RUNNING_NORMS = ("power", "batch")
 
 # How a model is computed and trained; all other fields say what its weights mean.
 COMPUTE = (
-    *("dropout", "attn_dropout", "drop_path", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to"),
-    "init_std",
+    *("dropout", "attn_dropout", "ffn_dropout", "drop_path", "scan", "remat", "dtype", "param_dtype", "kernel"),
+    *("pad_vocab_to", "init_std"),
 )
 
 
@@ -74,6 +74,7 @@ class Config:
     images: a second model beside this one, which reads images into the same space as texts; none: no such model
     dropout: rate on embeddings, attention weights and sublayer outputs
     attn_dropout: rate on attention weights; none: the same as dropout
+    ffn_dropout: rate behind the activation of the feed-forward layer
     drop_path: rate at which examples skip a sublayer of the last layer; it grows in equal steps from 0 in the first
         (stochastic depth: Huang et al. 2016, section 3)
     init_std: standard deviation of the truncated normal that weights start from
@@ -115,6 +116,7 @@ class Config:
     images: ImageTower | None = None
     dropout: float = 0.1
     attn_dropout: float | None = None
+    ffn_dropout: float = 0.0
     drop_path: float = 0.0
     init_std: float = 0.02
     pad_vocab_to: int = 128
@@ -129,7 +131,7 @@ class Config:
         check_minimum(self, **dict.fromkeys(MAX_SIZES, 1), norm_eps=0, init_std=0)
         check_maximum(self, "no model is as large", **MAX_SIZES)
         check_maximum(self, "weights and activations are around 1", norm_eps=1, init_std=100)
-        check_rates(self, "dropout", "attn_dropout", "drop_path")
+        check_rates(self, "dropout", "attn_dropout", "ffn_dropout", "drop_path")
         if self.head_size is None and self.width % self.heads:
             nearest = nearest_divisor(self.heads, self.width)
             raise ValueError(f"heads={self.heads} must divide width={self.width}; try heads={nearest}")

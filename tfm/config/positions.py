@@ -21,7 +21,10 @@ from tfm.options.model import ModelConfig
 from tfm.options.slots import PositionOptions
 
 # Where the vectors of absolute positions go.
-Place = Literal["added", "queries_keys", "concatenated"]
+Place = Literal["added", "queries_keys", "concatenated", "every_layer"]
+
+# The places in layers.
+IN_LAYERS = ("queries_keys", "every_layer")
 
 
 class AbsolutePosition(PositionOptions):
@@ -36,12 +39,12 @@ class AbsolutePosition(PositionOptions):
         return self.place == "queries_keys"
 
     def check(self, config: ModelConfig) -> None:
-        """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
-        if not self.in_scores:
-            return
-        if config.input.axis != "D":
-            raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
-        if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
+        """Raises ValueError for positions of layers that do not fit what these read or project."""
+        if self.place in IN_LAYERS and config.input.axis != "D":
+            raise ValueError(f"position.place={self.place} adds vectors of the model's width; leave out input.width")
+        if self.in_scores and any(
+            kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds
+        ):
             raise ValueError(
                 "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
             )
@@ -51,7 +54,8 @@ class AbsolutePosition(PositionOptions):
 class Learned(AbsolutePosition):
     """A trained vector for each position (Devlin et al. 2018).
 
-    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
+    place: added | queries_keys | concatenated | every_layer: to the embeddings, to what makes queries and keys, beside
+        the embeddings, or to all that the mixer of every layer reads
     """
 
     name: Literal["learned"] = tag("learned")
@@ -71,7 +75,8 @@ class Sinusoidal(AbsolutePosition):
 
     order: interleaved | halves | fairseq: sines in even columns and cosines in odd ones; or all sines first; or these
         with a longest wavelength of 10,000 * 2 pi itself, and the first token at position 2 (M2M-100)
-    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
+    place: added | queries_keys | concatenated | every_layer: to the embeddings, to what makes queries and keys, beside
+        the embeddings, or to all that the mixer of every layer reads
     axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
     """
 

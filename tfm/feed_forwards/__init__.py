@@ -5,7 +5,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, FeedForwardLayer, LayerCall
-from tfm.ops import GATES, Linear, activation, linear, linear_specs
+from tfm.ops import GATES, Linear, activation, dropout, linear, linear_specs
 from tfm.options.choices import Options
 
 
@@ -26,13 +26,13 @@ def feed_forward_specs(config: Config) -> FeedForward:
     )
 
 
-def feed_forward(layer: FeedForward, config: Config, x: Array) -> Array:
+def feed_forward(layer: FeedForward, config: Config, x: Array, key: Array | None = None) -> Array:
     """x [B,T,D] -> [B,T,D]: down(act(up(x))) (Vaswani et al. 2017, eq. 2), or down(act(gate(x)) * up(x)) (Shazeer 2020,
-    eq. 6)."""
+    eq. 6). A key drops what `down` reads, at the rate `config.ffn_dropout`."""
     act = activation(config)
     hidden = linear(layer.up, "BTD,DF->BTF", x)
     hidden = act(hidden) if layer.gate is None else act(linear(layer.gate, "BTD,DF->BTF", x)) * hidden
-    return linear(layer.down, "BTF,FD->BTD", hidden)
+    return linear(layer.down, "BTF,FD->BTD", dropout(hidden, config.ffn_dropout, key))
 
 
 def specs(options: Options, config: Config) -> FeedForward:
@@ -42,7 +42,7 @@ def specs(options: Options, config: Config) -> FeedForward:
 
 def forward(call: LayerCall[Options, FeedForward, None], x: Array, context: AttentionContext) -> Array:
     """See `feed_forward`."""
-    return feed_forward(call.params, call.config, x)
+    return feed_forward(call.params, call.config, x, call.key)
 
 
 SINGLE = FeedForwardLayer(specs, forward)

@@ -75,18 +75,23 @@ def sublayers_of(
 ) -> dict[str, Sublayer]:
     """The sublayers of a block by name, in order. Arguments are those of `transformer_block`."""
     key, drop_path = noise or (None, None)
-    mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
+    mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop, ffn_key = split(key, 6)
     mixer, position = context.prepared[config.kinds.index(kind)]
     position_call = LayerCall(kind.position, config, layer.position, position, mixer_key)
-    score = partial(POSITIONS[kind.position.name].score, position_call)
+    scheme = POSITIONS[kind.position.name]
+    score, read = partial(scheme.score, position_call), scheme.reader(position_call)
     call = LayerCall(kind.mixer, config, layer.mixer, mixer, mixer_key, kind.position.in_scores)
     mixed = partial(MIXERS[kind.mixer.name].forward, call, score=score, state=state)
 
     def feed(x: Array) -> tuple[Array, None]:
-        feed_call: LayerCall = LayerCall(kind.feed_forward, config, layer.feed_forward)
+        feed_call: LayerCall = LayerCall(kind.feed_forward, config, layer.feed_forward, key=ffn_key)
         return FEED_FORWARDS[kind.feed_forward.name].forward(feed_call, x, context), None
 
-    sublayers = {"mixer": Sublayer(jax.named_scope("mixer")(mixed), mixer_drop, drop_path)}
+    sublayers = {
+        "mixer": Sublayer(
+            jax.named_scope("mixer")(mixed if read is None else lambda x: mixed(read(x))), mixer_drop, drop_path
+        )
+    }
     if layer.cross is not None:
         call = LayerCall(kind.mixer, config, layer.cross, keys_values, cross_key)
         attend = partial(cross_attention, call, context=context)

@@ -4,6 +4,7 @@
 added           x + p, once
 concatenated    [x; p] W, once
 queries_keys    (x + p) Q and (x + p) K in every layer; values know no positions
+every_layer     the mixer of every layer reads x + p: queries, keys and values
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from jax.sharding import reshard
 
 from tfm.attention.project import Attention
 from tfm.config.model import Config
-from tfm.config.positions import Learned, Sinusoidal
+from tfm.config.positions import IN_LAYERS, Learned, Sinusoidal
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import einsum, lookup
 from tfm.params import ArraySpec, PyTree, weight_spec
@@ -60,12 +61,12 @@ def embed_learned(call: LayerCall[Learned, PyTree, None], x: Array, positions: A
 
 
 def learned_shared_specs(options: Learned, config: Config) -> ArraySpec | None:
-    """The table of all layers, where queries and keys need one."""
-    return table_spec(config) if options.place == "queries_keys" else None
+    """The table of all layers, where they need one."""
+    return table_spec(config) if options.place in IN_LAYERS else None
 
 
 def prepare_learned(call: LayerCall[Learned, Array | None, None], context: AttentionContext) -> Array | None:
-    """float32 rows [B,T,D] for queries and keys."""
+    """float32 rows [B,T,D] for all layers."""
     return None if call.params is None else lookup(call.params, context.positions)
 
 
@@ -113,8 +114,8 @@ def embed_sinusoidal(call: LayerCall[Sinusoidal, PyTree, None], x: Array, positi
 
 
 def prepare_sinusoidal(call: LayerCall[Sinusoidal, None, None], context: AttentionContext) -> Array | None:
-    """float32 waves [B,T,D] for queries and keys."""
-    if call.options.place != "queries_keys":
+    """float32 waves [B,T,D] for all layers."""
+    if call.options.place not in IN_LAYERS:
         return None
     return waves(call.options, call.config, context.positions, call.config.width)
 
@@ -144,12 +145,21 @@ def embed_at(place: str, params: PyTree, x: Array, rows: Callable[[PyTree], Arra
 
 def score_at(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, None]:
     """Queries and keys of tokens and their positions, of which `call.prepared` has the vectors [B,T,D], or None."""
-    if call.prepared is None:
+    if call.prepared is None or call.options.place != "queries_keys":
         return q, k, None
     rows = call.prepared.astype(q.dtype)
     q = q + einsum("BTD,DKGH->BTKGH", rows, projections.query.kernel)
     return q, k + einsum("BSD,DKH->BSKH", rows, projections.key.kernel), None
 
 
-LEARNED = Position(learned_embed_specs, embed_learned, learned_shared_specs, prepare=prepare_learned, score=score_at)
-SINUSOIDAL = Position(sinusoidal_embed_specs, embed_sinusoidal, prepare=prepare_sinusoidal, score=score_at)
+def reader_at(call: LayerCall) -> Callable[[Array], Array] | None:
+    """x [B,T,D] -> x plus the vectors of positions, where these go to every layer."""
+    return (lambda x: x + call.prepared.astype(x.dtype)) if call.options.place == "every_layer" else None
+
+
+LEARNED = Position(
+    learned_embed_specs, embed_learned, learned_shared_specs, prepare=prepare_learned, score=score_at, reader=reader_at
+)
+SINUSOIDAL = Position(
+    sinusoidal_embed_specs, embed_sinusoidal, prepare=prepare_sinusoidal, score=score_at, reader=reader_at
+)

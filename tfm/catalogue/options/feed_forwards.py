@@ -18,6 +18,13 @@ class ExpertOptions(Options):
         check_minimum(self, experts=1, shared=0)
         check_maximum(self, "no model has as many experts", experts=MAX_WIDTH, shared=MAX_WIDTH)
 
+    def check(self, config: ModelConfig) -> None:
+        """Raises ValueError for dropout inside experts, which they do not have."""
+        if config.ffn_dropout:
+            raise ValueError(
+                f"ffn_dropout={config.ffn_dropout} is for feed_forward=dense alone; leave it out, or say dropout"
+            )
+
 
 @dataclass(frozen=True)
 class Experts(ExpertOptions):
@@ -56,6 +63,7 @@ class Experts(ExpertOptions):
 
     def check(self, config: ModelConfig) -> None:
         """Raises ValueError for layers that share their parameters: each would move the measured load."""
+        super().check(config)
         if config.share_layers:
             raise ValueError("share_layers=true shares the measured load of feed_forward=experts too; leave one out")
 

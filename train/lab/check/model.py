@@ -261,7 +261,7 @@ def evaluation_without_dropout(subject: Subject) -> Result:
     """Evaluation draws no more random numbers for a model with dropout."""
 
     def draws(rate: float) -> int:
-        model = dataclasses.replace(subject.job.model, dropout=rate, attn_dropout=rate)
+        model = dataclasses.replace(subject.job.model, dropout=rate, attn_dropout=rate, ffn_dropout=rate)
         evaluate = step.make_eval_step(subject.job.task.loss, model)
         with jax.set_mesh(subject.job.mesh):
             return str(jax.make_jaxpr(evaluate)(subject.params, subject.on_mesh(subject.batch))).count("random_bits")

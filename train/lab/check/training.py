@@ -137,7 +137,7 @@ def _by_layer(subject: Subject) -> Iterator[tuple[str, np.ndarray]]:
 def overfits_a_batch(subject: Subject) -> Result:
     """A fresh copy of the model learns a few rows by heart: without dropout, all of it at a rate for its width."""
     run = subject.job.run
-    model = dataclasses.replace(run.model, dropout=0.0, attn_dropout=None, drop_path=0.0)
+    model = dataclasses.replace(run.model, dropout=0.0, attn_dropout=None, ffn_dropout=0.0, drop_path=0.0)
     rate = min(2e-3, 0.256 / run.model.width)
     optim = dataclasses.replace(run.optim, rate=rate, warmup=0.1, schedule="constant", decay=0.0, ema=None)
     run = dataclasses.replace(run, model=model, optim=optim, steps=_OVERFIT_STEPS, tune=All())

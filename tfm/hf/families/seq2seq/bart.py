@@ -26,6 +26,7 @@ FIELDS = {
     "activation_function": HfField("activation", "gelu", ACTIVATIONS),
     "dropout": HfField("dropout", 0.1),
     "attention_dropout": HfField("attn_dropout", 0.0),
+    "activation_dropout": HfField("ffn_dropout", 0.0),
     "max_position_embeddings": HfField("length", 1024),
     "scale_embedding": HfField("input.scale", False),
     "tie_word_embeddings": HfField("tie_embeddings", True),
@@ -38,7 +39,7 @@ ALIASES = {
 }
 BASE = Config(input=Tokens(token_types=None), norm_eps=1e-5, head=Head(output_bias=True))
 WITHOUT_NORM = Tokens(token_types=None, norm=False)
-IGNORED = because(TRAINING, "encoder_layerdrop decoder_layerdrop activation_dropout classifier_dropout") | because(
+IGNORED = because(TRAINING, "encoder_layerdrop decoder_layerdrop classifier_dropout") | because(
     UNREAD, "decoder_vocab_size share_encoder_decoder_embeddings"
 )
 UNUSED = (
