@@ -11,7 +11,7 @@ from layers.test_power_norm import loss, one_device, trained
 
 import tfm
 from tfm.norms import norm, norm_specs
-from train.settings.schema import Optim
+from train.settings.optim import Optim
 from train.tasks.table import AnyRun
 
 CONFIG = tfm.Config(layers=2, heads=2, width=8, vocab=20, pad_vocab_to=1, length=8, dropout=0.0, norm="batch")

@@ -9,7 +9,7 @@ import pytest
 
 import tfm
 from tfm.norms import norm, norm_specs
-from train.settings.schema import Optim
+from train.settings.optim import Optim
 from train.training import optimizer as optim
 from train.training import step
 

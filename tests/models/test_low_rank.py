@@ -9,7 +9,7 @@ import pytest
 
 import tfm
 from tfm.low_rank import LowRank, factors, low_rank_base, low_rank_specs, merge_low_rank, with_base, with_dropout_keys
-from train.settings.schema import Optim
+from train.settings.optim import Optim
 from train.training import optimizer as optim
 from train.training import step
 

@@ -19,7 +19,7 @@ from train.training import step
 def test_bytes_of_the_state_are_those_of_a_state():
     """Against the arrays of a real state, as they lie on the first of eight devices."""
     job = job_of("--mesh.fsdp=2", "--mesh.tensor=4", "--optim.ema=0.9")
-    state = step.new_state(job.specs, job.optimizer, 0, job.mesh, job.run.optim.ema)
+    state = step.new_state(job.specs, job.optimizer, 0, job.mesh, job.run.optim.has_average)
     on_first = lambda tree: sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
     sizes = memory.step_memory(job)
     assert sizes["parameters"] == on_first((state.params, state.ema))

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import tfm
-from train.settings.schema import Optim
+from train.settings.optim import Optim
 from train.training import optimizer as optim
 from train.training.optimizers import OPTIMIZERS
 
@@ -139,7 +139,7 @@ def test_untrained_parameters(name, specs, fill):
     embed = specs.encoder.embed
     untrained = dataclasses.replace(embed.tokens, trained=False)
     untrained_specs = with_embed(specs, dataclasses.replace(embed, tokens=untrained))
-    options = {"name": name, "rate": 0.1, "decay": 0.3, "clip": 0.5}
+    options = {"name": name, "rate": 0.1, "decay": 0.3, "clip": 0.5, "schedule": "constant"}
     moved, state = one_update(untrained_specs, params, grads, **options)
 
     without = [

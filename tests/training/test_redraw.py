@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfm
-from train.settings.schema import Optim
+from train.settings.optim import Optim
 from train.training import optimizer as optim
 from train.training import step
 
@@ -32,7 +32,7 @@ def loss(params, model, batch, key):
 def test_features_are_drawn_anew_by_the_step():
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-2), 10, SPECS)
     mesh = tfm.make_mesh(1, devices=jax.devices()[:1])
-    state = step.new_state(SPECS, optimizer, 7, mesh, ema=0.9)
+    state = step.new_state(SPECS, optimizer, 7, mesh, has_average=True)
     train_step = step.make_train_step(loss, CONFIG, optimizer, 7, dropout=False, ema=0.9)
     features, saved = [np.array(state.params["features"])], None
     with jax.set_mesh(mesh):

@@ -307,7 +307,7 @@ def test_moving_average():
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-2), 100, SPECS)
     train_step = step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout=False, ema=0.5)
     mesh = one_device()
-    state = step.new_state(SPECS, optimizer, 0, mesh, ema=0.5)
+    state = step.new_state(SPECS, optimizer, 0, mesh, has_average=True)
     wanted = jax.tree.map(np.asarray, state.params)
     with jax.set_mesh(mesh):
         for n in range(12):
@@ -327,7 +327,7 @@ def test_moving_average():
 def test_the_average_changes_nothing_of_the_training(single):
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
     train_step = step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout=True, ema=0.9)
-    state = step.new_state(SPECS, optimizer, 0, one_device(), ema=0.9)
+    state = step.new_state(SPECS, optimizer, 0, one_device(), has_average=True)
     with jax.set_mesh(one_device()):
         for n in range(3):
             state, sums = train_step(state, feed.to_devices(batch(n), BATCH_SPEC, one_device()))

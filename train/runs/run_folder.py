@@ -74,7 +74,7 @@ class RunFolder:
         """
         run = flags.build(table.AnyRun, self.values)
         model = dataclasses.replace(run.model, kernel="auto")
-        if run.optim.ema is not None:
+        if run.optim.has_average:
             model = dataclasses.replace(model, param_dtype="float32")
         return dataclasses.replace(run, model=model)
 

@@ -4,10 +4,11 @@ import dataclasses
 from typing import Generic, Literal, TypeVar
 
 from tfm.config.model import RUNNING_NORMS, Config
-from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
+from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train.settings.distributed import Distributed
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.log import Logging
+from train.settings.optim import Optim
 from train.settings.phases import PhaseSettings
 from train.settings.task_options import TaskOptions
 from train.settings.teacher import Teacher
@@ -51,66 +52,6 @@ class Batch:
     def unit(self) -> int:
         """What divides the rows of every batch."""
         return self.size if self.tokens is None else self.multiple
-
-
-@dataclasses.dataclass(frozen=True)
-class Optim:
-    """The optimizer.
-
-    name: adamw | stable_adamw | adafactor | lion | muon | sgd: two moments, two, a factored one, one, one for matrices
-        and two for the rest, or a momentum
-    rate: peak learning rate
-    warmup: steps of linear warm-up, or their share of all steps where less than 1
-    schedule: linear | cosine | 1-sqrt | noam (inverse root) | constant | wsd (stable, then decay): after the warm-up
-    cooldown: steps at the end in which wsd decays, or their share of all steps where less than 1
-    cooldown_shape: linear | cosine | 1-sqrt: how wsd decays
-    final: share of the peak that is left at the end of a decay
-    moment_dtype: float32 | bfloat16 | int8: what moments are stored in
-    decay: weight decay of matrices
-    clip: largest global norm of the gradient; none: no limit
-    beta1: decay of the first moment; of sgd, its momentum
-    nesterov: sgd looks a step ahead
-    beta2: decay of the second moment
-    eps: added to the root of the second moment
-    ema: decay of a moving average of the weights, which is evaluated and used later; none: no average
-    layer_decay: rate of a layer over that of the layer above it; none: all learn alike
-    """
-
-    name: Literal["adamw", "stable_adamw", "adafactor", "lion", "muon", "sgd"] = "adamw"
-    rate: float = 1e-3
-    warmup: float = 0.1
-    schedule: Literal["linear", "cosine", "1-sqrt", "noam", "constant", "wsd"] = "linear"
-    cooldown: float = 0.2
-    cooldown_shape: Literal["linear", "cosine", "1-sqrt"] = "linear"
-    final: float = 0.0
-    moment_dtype: Literal["float32", "bfloat16", "int8"] = "float32"
-    decay: float = 0.01
-    clip: float | None = 1.0
-    beta1: float = 0.9
-    nesterov: bool = False
-    beta2: float = 0.999
-    eps: float = 1e-6
-    ema: float | None = None
-    layer_decay: float | None = None
-
-    def __post_init__(self):
-        check_fields(self)
-        for name in ("rate", "warmup", "cooldown", "decay", "eps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
-        check_maximum(self, STEPS, warmup=MAX_STEPS, cooldown=MAX_STEPS)
-        check_maximum(self, "an update would be larger than any weight", rate=1e6, decay=1e6, eps=1e6)
-        check_rates(self, "beta1", "beta2")
-        if not 0 <= self.final <= 1:
-            raise ValueError(f"final={self.final} must be at least 0 and at most 1, the peak itself")
-        if self.nesterov and self.name != "sgd":
-            raise ValueError(f"nesterov=true is an option of name=sgd, not of name={self.name}; leave it out")
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
-        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
-            raise ValueError(f"layer_decay={self.layer_decay} must be more than 0 and at most 1; 0.8 is usual")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise ValueError(f"ema={self.ema} must be more than 0 and less than 1; for no average say none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,6 +209,13 @@ class Run(Generic[TaskT]):
                 raise ValueError(
                     f"norm={norm} changes its state with gradients, and float16 scales them; say --model.dtype=bfloat16"
                 )
+        if self.optim.name == "schedule_free" and (
+            self.optim.layer_decay is not None or self.tune.top_layers is not None
+        ):
+            raise ValueError(
+                "optim.name=schedule_free averages what layers of different rates would not reach; leave out "
+                "optim.layer_decay and tune.top_layers"
+            )
         self.task.check_run(self)
         max_length, length = self.model.max_length, self.row_tokens
         if max_length is not None and length > max_length:
@@ -278,7 +226,8 @@ class Run(Generic[TaskT]):
     @property
     def has_dropout(self) -> bool:
         """Whether training draws random numbers for dropout."""
-        return max(self.model.dropout, self.model.attn_rate, self.model.drop_path, self.tune.dropout) > 0
+        model = self.model
+        return max(model.dropout, model.attn_rate, model.ffn_dropout, model.drop_path, self.tune.dropout) > 0
 
     @property
     def row_tokens(self) -> int:

@@ -54,6 +54,7 @@ _LISTED = (
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "model.pad_"),
     *("tokenizer.sentinels", "tokenizer.alphabet", "batch.shapes", "batch.multiple", "mesh.expert", "model.init_std"),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
+    "optim.cautious_",
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.

@@ -61,14 +61,15 @@ class Job:
         """Shapes and shardings of the training state."""
         memory = functools.partial(new_memory, self)
         state = step.abstract_state(
-            self.specs, self.optimizer, self.mesh, self.run.optim.ema, memory, is_scaled(self.run)
+            self.specs, self.optimizer, self.mesh, self.run.optim.has_average, memory, is_scaled(self.run)
         )
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.abstract(self.mesh))
 
     def new_state(self) -> State:
         """A fresh training state, with the weights of the teacher."""
         run, memory = self.run, functools.partial(new_memory, self)
-        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, memory, is_scaled(run))
+        has_average = run.optim.has_average
+        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, has_average, memory, is_scaled(run))
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.load(self.mesh))
 
     @cached_property

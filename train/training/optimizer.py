@@ -1,6 +1,7 @@
 """The optimizer and its schedule."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,9 +13,9 @@ import tfm
 from tfm.axes import platform
 from tfm.params import PyTree
 from tfm.sharding import spec_of
-from train.settings.schema import Optim
+from train.settings.optim import Optim
 from train.training import eight_bits
-from train.training.optimizers import OPTIMIZERS
+from train.training.optimizers import OPTIMIZERS, schedule_free_average
 from train.training.stochastic_rounding import widen
 
 # Length of the array of learning rates: those of shorter runs are padded.
@@ -63,12 +64,14 @@ class Optimizer(NamedTuple):
     update: (gradients, state, params, rates) of the trained parameters -> (updates, state); by default its own rates
     specs: the declared parameters, which say what is trained, and what running state is
     rates: () -> learning rates by step, float32 [n]
+    average: (state, trained parameters) -> their average, which is evaluated; None: the optimizer has none of its own
     """
 
     init: Callable[[PyTree], PyTree]
     update: Callable[..., tuple[PyTree, PyTree]]
     specs: PyTree
     rates: Callable[[], Array]
+    average: Callable[[PyTree, PyTree], PyTree] | None = None
 
     @property
     def is_trained(self) -> PyTree:
@@ -135,7 +138,8 @@ def optimizer(
             return eight_bits.encode(leaf, jnp.zeros_like(leaf)) if leaf.ndim > 1 else leaf
         return leaf.astype(options.moment_dtype)
 
-    return Optimizer(init, update, specs, own_rates)
+    average = partial(schedule_free_average, options) if options.name == "schedule_free" else None
+    return Optimizer(init, update, specs, own_rates, average)
 
 
 def _only(is_chosen: PyTree, tree: PyTree) -> PyTree:

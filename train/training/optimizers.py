@@ -14,22 +14,17 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.sharding import PartitionSpec, reshard
+from optax import contrib
 
 import tfm
 from tfm.params import PyTree
-from train.settings.schema import Optim
+from train.settings.optim import Optim
 
 
 def adamw(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
     """Loshchilov & Hutter 2019, algorithm 2."""
-    return optax.adamw(
-        rate,
-        b1=options.beta1,
-        b2=options.beta2,
-        eps=options.eps,
-        weight_decay=options.decay,
-        mask=tfm.decay_mask(specs),
-    )
+    moments = optax.scale_by_adam(options.beta1, options.beta2, options.eps)
+    return optax.chain(moments, decayed(options, specs), optax.scale_by_learning_rate(rate))
 
 
 def stable_adamw(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
@@ -43,7 +38,8 @@ def stable_adamw(options: Optim, rate: optax.Schedule, specs) -> optax.GradientT
 
 def lion(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
     """Chen et al. 2023, algorithm 2: the sign of a moment; one array where AdamW has two."""
-    return optax.lion(rate, b1=options.beta1, b2=options.beta2, weight_decay=options.decay, mask=tfm.decay_mask(specs))
+    moment = optax.scale_by_lion(options.beta1, options.beta2)
+    return optax.chain(moment, decayed(options, specs), optax.scale_by_learning_rate(rate))
 
 
 def adafactor(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
@@ -52,8 +48,8 @@ def adafactor(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTran
     Rate and decay are as in AdamW (Zhai et al. 2022, section 3.4): steps do not follow the size of the parameters, as
     with `scale_parameter=False, relative_step=False` of transformers.
     """
-    decay = optax.add_decayed_weights(options.decay, tfm.decay_mask(specs))
-    return optax.chain(scale_by_factors(specs, options.beta2), decay, optax.scale_by_learning_rate(rate))
+    factors = scale_by_factors(specs, options.beta2)
+    return optax.chain(factors, decayed(options, specs), optax.scale_by_learning_rate(rate))
 
 
 def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
@@ -65,7 +61,7 @@ def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
     matrices = optax.chain(
         optax.trace(options.beta1, nesterov=True),
         optax.stateless(lambda updates, params: jax.tree.map(orthogonal, updates, specs, is_leaf=_is_masked)),
-        optax.add_decayed_weights(options.decay),
+        decayed(options, specs),
         optax.scale_by_learning_rate(rate),
     )
     labels = jax.tree.map(lambda spec: "muon" if _maps_vectors(spec) else "adamw", specs)
@@ -75,13 +71,37 @@ def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
 def sgd(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
     """Gradient descent with momentum (Sutskever et al. 2013, eq. 1 to 4), and decay apart from it as in AdamW."""
     momentum = [optax.trace(options.beta1, options.nesterov)] if options.beta1 else []
-    decay = optax.add_decayed_weights(options.decay, tfm.decay_mask(specs))
-    return optax.chain(*momentum, decay, optax.scale_by_learning_rate(rate))
+    return optax.chain(*momentum, decayed(options, specs), optax.scale_by_learning_rate(rate))
+
+
+def schedule_free(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
+    """AdamW without momentum and without a decay of the rate (Defazio et al. 2024, algorithm 1).
+
+    Gradients are those at y, which the parameters are; z moves by them, and the average x of all z is evaluated
+    (`schedule_free_average`). `options.beta1` is the share of x in y; a step counts by the square of the largest rate
+    so far. z starts at the parameters of the first step, wherever these come from.
+    """
+    moments = optax.scale_by_rms(options.beta2, options.eps, eps_in_sqrt=False, bias_correction=True)
+    inner = optax.chain(moments, decayed(options, specs), optax.scale_by_learning_rate(rate))
+    averaged = contrib.schedule_free(inner, lambda count: rate(count - 1), b1=options.beta1)  # optax counts from 1
+
+    def update(updates, state, params=None):
+        start = lambda weights, param: jnp.where(state.step_count == 1, param, weights)
+        return averaged.update(updates, state._replace(z=jax.tree.map(start, state.z, params)), params)
+
+    return optax.GradientTransformation(averaged.init, update)
+
+
+def schedule_free_average(options: Optim, state: PyTree, params: PyTree) -> PyTree:
+    """x, out of y, which are the parameters, and z, which the state of the optimizer has."""
+    weights = optax.tree_utils.tree_get(state, "z")
+    return jax.tree.map(lambda y, z: (y - (1 - options.beta1) * z) / options.beta1, params, weights)
 
 
 OPTIMIZERS = {
     "adamw": adamw,
     "stable_adamw": stable_adamw,
+    "schedule_free": schedule_free,
     "adafactor": adafactor,
     "lion": lion,
     "muon": muon,
@@ -106,6 +126,22 @@ def matrix_axes(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if not spec.decay or not 0 < spec.inputs < len(axes):
         return (), ()
     return axes[: spec.inputs], axes[spec.inputs :]
+
+
+def decayed(options: Optim, specs) -> optax.GradientTransformation:
+    """Adds weight decay to updates of matrices, before the rate and its sign."""
+
+    def add(spec, update, param):
+        return update + _decay_of(options, update, param) if spec.decay and not _is_masked(update) else update
+
+    return optax.stateless(lambda updates, params: jax.tree.map(add, specs, updates, params))
+
+
+def _decay_of(options: Optim, update: Array, param: Array) -> Array:
+    """The decay of a parameter whose `update` will be subtracted. It is cautious where it leaves out elements that the
+    update makes larger (Chen et al. 2025, algorithm 1)."""
+    decay = options.decay * param
+    return jnp.where(update * param >= 0, decay, 0) if options.cautious_decay else decay
 
 
 class Moments(NamedTuple):
@@ -136,8 +172,9 @@ def scale_by_clipped_moments(options: Optim, specs) -> optax.GradientTransformat
             axes = tuple(range(spec.axes.startswith("L"), grad.ndim))
             ratios = jnp.square(grad) / jnp.maximum(square, options.eps**2)
             rms = jnp.sqrt(ratios.mean(axes, keepdims=True))
-            decay = options.decay * param if spec.decay else 0.0
-            return (mean / (jnp.sqrt(square) + options.eps) + decay) / jnp.maximum(1, rms)
+            update = mean / (jnp.sqrt(square) + options.eps)
+            decay = _decay_of(options, update, param) if spec.decay else 0.0
+            return (update + decay) / jnp.maximum(1, rms)
 
         return jax.tree.map(clipped, specs, updates, first, second, params), Moments(steps, first, second)
 

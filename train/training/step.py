@@ -53,28 +53,28 @@ def new_state(
     optimizer: Optimizer,
     seed: int,
     mesh,
-    ema: float | None = None,
+    has_average: bool = False,
     memory: NewMemory = no_memory,
     is_scaled: bool = False,
 ) -> State:
-    """Fresh parameters, moments and memory, made where they live on the mesh; the average is in float32. `is_scaled`
-    says whether the loss has a scale."""
+    """Fresh parameters, moments and memory, made where they live on the mesh; the average, if there is one, is in
+    float32. `is_scaled` says whether the loss has a scale."""
     key = jax.random.key(seed)
     everywhere = NamedSharding(mesh, PartitionSpec(None))  # the spelling of a step's outputs: it is compiled once
     with jax.set_mesh(mesh):
-        state = jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory, is_scaled))(key)
+        state = jax.jit(partial(_fresh, specs, optimizer, mesh, has_average, memory, is_scaled))(key)
         numbers = jax.jit(partial(run_numbers, optimizer), out_shardings=everywhere)(key)
     return dataclasses.replace(state, numbers=numbers)
 
 
 def abstract_state(
-    specs, optimizer: Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory, is_scaled: bool = False
+    specs, optimizer: Optimizer, mesh, has_average: bool = False, memory: NewMemory = no_memory, is_scaled: bool = False
 ) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
 
     def fresh():
         key = jax.random.key(0)
-        state = _fresh(specs, optimizer, mesh, ema, memory, is_scaled, key)
+        state = _fresh(specs, optimizer, mesh, has_average, memory, is_scaled, key)
         return dataclasses.replace(state, numbers=run_numbers(optimizer, key))
 
     with jax.set_mesh(mesh):
@@ -82,10 +82,10 @@ def abstract_state(
 
 
 def _fresh(
-    specs, optimizer: Optimizer, mesh, ema: float | None, memory: NewMemory, is_scaled: bool, key: Array
+    specs, optimizer: Optimizer, mesh, has_average: bool, memory: NewMemory, is_scaled: bool, key: Array
 ) -> State:
     params = tfm.init(specs, key, mesh)
-    average = new_average(params) if ema else None
+    average = new_average(params) if has_average else None
     scale = loss_scale.new_scale() if is_scaled else None
     return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, memory(), scale)
 
@@ -134,7 +134,8 @@ def make_train_step(
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
         sums["grad_norm"] = global_norm(grads)
         wide_params, params, opt = _updated(optimizer, state, trained, grads, numbers)
-        average = _average(optimizer.specs, state, optimizer.join(wide_params, frozen), ema) if ema else None
+        own = wide_params if optimizer.average is None else optimizer.average(opt, wide_params)
+        average = _average(optimizer.specs, state, optimizer.join(own, frozen), ema)
         changed = State(state.step + 1, optimizer.join(params, frozen), opt, average, memory)
         if state.scale is not None:
             changed, sums = loss_scale.without_overflow(state, changed, sums)
@@ -232,9 +233,13 @@ def _first_part(inputs):
     return jax.tree.map(lambda field: field[0], inputs)
 
 
-def _average(specs, state: State, params, decay: float):
+def _average(specs, state: State, params, decay: float | None):
     """Moves the average towards the parameters: by 1 - decay, and by more in the first steps. What is drawn anew has no
-    average."""
+    average. Without a decay it is what the optimizer says, and None where that has none."""
+    if state.ema is None:
+        return None
+    if decay is None:
+        return new_average(params)
     keep = jnp.minimum(decay, (1 + state.step) / (10 + state.step))
 
     def move(spec, mean, param):

@@ -59,7 +59,7 @@ def _write_run(path: Path, job: Job, params: PyTree, corpus: Corpus, done: int):
     run_folder.create(path, job.run, corpus.processor, startup.facts(job, corpus))
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, job.run.eval))
     progress.stopping.state = progress.stopping.state | {"step": done}
-    average = step.new_average(params) if job.run.optim.ema else None
+    average = step.new_average(params) if job.run.optim.has_average else None
     state = State(jnp.asarray(done, jnp.int32), params, job.optimizer.init(params), average, new_memory(job))
     store = Checkpoints(path / run_folder.CHECKPOINTS)
     store.save(done, state, progress.state(), None)
