@@ -48,6 +48,12 @@ def decode_values(source: str | Path) -> Image.Image:
     return _decoded(source, _values)
 
 
+def decode_alpha(source: str | Path) -> Image.Image:
+    """A file -> how opaque each pixel is, 255 where fully, as a grey picture, upright. Raises BrokenImageError as
+    `decode` does."""
+    return _decoded(source, lambda image: image.convert("RGBA").getchannel("A"))
+
+
 def _decoded(source: str | Path | bytes, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
     """An upright picture, converted. Raises BrokenImageError as `decode` does."""
     try:

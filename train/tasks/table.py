@@ -17,6 +17,7 @@ from train.tasks import (
     lm,
     mlm,
     pixels,
+    restore,
     rtd,
     segment,
     skipthought,
@@ -44,6 +45,7 @@ ENTRIES: tuple[TaskEntry, ...] = (
     image.ENTRY,
     pixels.ENTRY,
     segment.ENTRY,
+    restore.ENTRY,
     skipthought.ENTRY,
     bilm.ENTRY,
 )
