@@ -121,9 +121,9 @@ def draw_progress(params: tfm.Tagger, run: Run[Restoration], corpus: Corpus[Dama
     pictures themselves."""
     rows = np.arange(min(len(corpus.valid), _SHOWN))
     batch = corpus.valid.batch(rows, np.random.default_rng(0))
-    made = np.asarray(pictures(params, run.model, {name: batch[name] for name in ("pixels", "starts", "holes")}))
+    restored = np.asarray(pictures(params, run.model, {name: batch[name] for name in ("pixels", "starts", "holes")}))
     (folder / "plots").mkdir(parents=True, exist_ok=True)
-    _sheet({"trivial": _shown(batch["starts"]), "restored": made, "right": _shown(batch["targets"])}, folder)
+    _sheet({"trivial": _shown(batch["starts"]), "restored": restored, "right": _shown(batch["targets"])}, folder)
 
 
 def _shown(pixels: np.ndarray) -> np.ndarray:
