@@ -14,6 +14,7 @@ from random_params import random_params
 import tfm
 from tfm.attention.project import swap_heads
 from tfm.decoding import generate
+from tfm.decoding.cache import separate_cache
 from tfm.mixers.softmax import KeysValues, cached_attend
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -190,3 +191,15 @@ def test_no_token_slices_the_kernels_or_states_of_all_layers():
     assert (3, 8, 24) not in shapes
     assert (1, 2, 31, 4) in shapes
     assert not any(len(shape) > 4 for shape in shapes)
+
+
+@pytest.mark.slow
+def test_states_are_written_in_place():
+    """A program that adds a token to a donated cache has no room for a second one."""
+    config, slots = dataclasses.replace(ROTARY, scan=False), 4096
+    model = tfm.separate_layers(model_of(config), config)
+    cache = tfm.prefill(model.decoder, config, TOKENS, jnp.zeros(2, jnp.int32), slots)[1]
+    cache = separate_cache(config, cache)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(cache.states))
+    step = jax.jit(lambda model, token, cache: tfm.extend(model, config, token, cache), donate_argnums=2)
+    assert step.lower(model.decoder, TOKENS[:, :1], cache).compile().memory_analysis().temp_size_in_bytes < size / 2

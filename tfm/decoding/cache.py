@@ -30,7 +30,7 @@ from tfm.masks.by_example import left_padding
 from tfm.models.encoder import Encoder
 from tfm.options.choices import Options
 from tfm.params import PyTree
-from tfm.sharding import replicate_length, shard_like
+from tfm.sharding import replicate_length, shard_like, shards_of
 from tfm.tables.inputs import embed
 from tfm.tables.mixers import MIXERS
 
@@ -93,7 +93,8 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
     x = embed(model.embed, config, tokens, context.positions)
     x, outputs = stack(model, config, x, context, cache.states, cache.memory)
     memory = _watch(config, cache.memory, outputs, cache.starts - cache.length)
-    return replicate_length(x), replace(write_cache(config, cache, outputs, tokens.shape[1]), memory=memory)
+    read = replace(cache, length=_once_computed(cache.length, x))
+    return replicate_length(x), replace(write_cache(config, read, outputs, tokens.shape[1]), memory=memory)
 
 
 def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Cache:
@@ -136,6 +137,20 @@ def allocate_slots(config: Config, cache: Cache, slots: int) -> Cache:
         return map_rows(lambda state: MIXERS[options.name].start(options, config, state, slots), states)
 
     return replace(cache, states=_map_kinds(grow, config, cache.states))
+
+
+def move_slots(config: Config, cache: Cache, length: Array | int) -> Cache:
+    """The cache with `length` slots filled: its rows are moved, with their starts, to the left or to the right.
+
+    Slots behind them, and before them, hold what no token reads. `length` is at least that of the longest row.
+    """
+    distance = length - cache.length
+
+    def move(options: Options, states: PyTree) -> PyTree:
+        return map_rows(partial(MIXERS[options.name].move, distance=distance), states)
+
+    states = _map_kinds(move, config, cache.states)
+    return replace(cache, states=states, starts=jnp.maximum(cache.starts + distance, 0), length=jnp.int32(length))
 
 
 def repeat_rows(cache: Cache, width: int) -> Cache:
@@ -181,6 +196,12 @@ def _context(length: Array | int, tokens: Array, starts: Array, slots: int) -> A
     return AttentionContext(positions, left_padding(starts), length, slots, causal=True, keep=True)
 
 
+def _once_computed(length: Array, x: Array) -> Array:
+    """The length, after x [B,T,D] is computed. What is written behind it is written in place then: XLA would copy the
+    states to read them afterwards, twice for every token (M105)."""
+    return length if shards_of(x) > 1 else jax.lax.clamp(length, x[0, 0, 0].astype(length.dtype), length)
+
+
 def _map_kinds(function: Callable[..., PyTree], config: Config, *trees: Layers) -> Layers:
     """A function (options of a mixer, trees of one kind of layer) for every layer of the prefix and tail, and kind of
     the period."""
@@ -222,13 +243,16 @@ def map_rows(function: Callable[..., PyTree], tree: PyTree, *trees: PyTree) -> P
     return jax.tree.map(lambda *leaves: Rows(tuple(map(itemgetter(0), leaves))), *results)
 
 
-def map_leaves(function: Callable[[Array], Array], tree: PyTree) -> PyTree:
-    """A function of arrays [R,...], applied to the leaves of a tree; `Rows` get one row [1,...] at a time."""
+def map_leaves(function: Callable[..., Array], *trees: PyTree) -> PyTree:
+    """A function of arrays [R,...], applied to the leaves of trees; `Rows` give it one row [1,...] at a time."""
 
-    def apply(leaf: Array | Rows) -> Array | Rows:
-        return Rows(tuple(function(row[None])[0] for row in leaf.rows)) if isinstance(leaf, Rows) else function(leaf)
+    def apply(*leaves: Array | Rows) -> Array | Rows:
+        if not isinstance(leaves[0], Rows):
+            return function(*leaves)
+        rows = zip(*(leaf.rows for leaf in leaves if isinstance(leaf, Rows)), strict=True)
+        return Rows(tuple(function(*(leaf[None] for leaf in row))[0] for row in rows))
 
-    return jax.tree.map(apply, tree, is_leaf=is_rows)
+    return jax.tree.map(apply, *trees, is_leaf=is_rows)
 
 
 def _shard_memory(memory: Memory | None, tokens: Array) -> Memory | None:

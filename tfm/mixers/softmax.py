@@ -229,4 +229,9 @@ def write(state: KeysValues, output: KeysValues, length: Array | int) -> KeysVal
     return jax.tree.map(update, state, output)
 
 
-MIXER = Mixer(specs, prepare, forward, start, write)
+def move(state: KeysValues, distance: Array | int) -> KeysValues:
+    """The state [R,B,K,S,H] with the token of slot n in slot n + distance, modulo S."""
+    return jax.tree.map(lambda rows: jnp.roll(rows, distance, axis=3), state)
+
+
+MIXER = Mixer(specs, prepare, forward, start, write, move)

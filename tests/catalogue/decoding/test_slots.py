@@ -43,6 +43,9 @@ def written_by_turns(config, model, limit, size):
 
     def write():
         nonlocal batch
+        if batch.cache.length == size:
+            longest = max(len(PROMPTS[text]) + len(texts[text]) for text in of_place.values())
+            batch = slots.move(config, batch, longest - 1)
         batch = slots.write_tokens(config, True, True, model, batch)
         for place, text in list(of_place.items()):
             texts[text].append(int(batch.token[place]))
@@ -52,12 +55,14 @@ def written_by_turns(config, model, limit, size):
     for row, (prompt, strategy) in enumerate(zip(PROMPTS, STRATEGIES, strict=True)):
         tokens, starts = left_padded([prompt])
         text = slots.read_prompt(config, size, model, tokens, starts, slots.any_draw(config, strategy))
-        texts[row].append(int(text.token))
+        texts[row].append(int(text.token[0]))
         while batch is not None and len(of_place) == 3:
             write()
         batch = slots.places(3, text) if batch is None else batch
         place = min({0, 1, 2} - set(of_place))
-        batch = slots.join(batch, text, jnp.int32(place))
+        if len(prompt) > batch.cache.length:
+            batch = slots.move(config, batch, len(prompt))
+        batch = slots.join(config, batch, text, jnp.int32(place))
         of_place[place] = row
         for _ in range(2):
             write()
@@ -72,7 +77,7 @@ def test_company_changes_no_text(name):
     config = dataclasses.replace(VARIANTS[name].config, dropout=0.0, attn_dropout=0.0)
     model = random_params(tfm.causal_lm_specs(config), 5)
     alone = [tfm.generate(model, config, [p], 6, s).tokens[0] for p, s in zip(PROMPTS, STRATEGIES, strict=True)]
-    assert written_by_turns(config, model, limit=6, size=32) == alone
+    assert written_by_turns(config, model, limit=6, size=16) == alone
     jax.clear_caches()  # of so many programs a process has no memory maps left
 
 
@@ -83,10 +88,12 @@ def test_places_are_taken_and_get_room():
     tokens, starts = left_padded([PROMPTS[0]])
     text = slots.read_prompt(config, 18, model, tokens, starts, slots.any_draw(config, tfm.Greedy()))
     batch = slots.places(2, text)
-    written = [int(text.token)]
+    written = [int(text.token[0])]
     for step in range(7):
         if step == 1:
             batch = slots.with_room(config, 32, slots.take_places(batch, jnp.array([1, 0, 1])))
+        if step == 3:
+            batch = slots.move(config, batch, 9)
         batch = slots.write_tokens(config, False, False, model, batch)
         written.append(int(batch.token[2 if step else 0]))
     assert written == alone

@@ -4,10 +4,15 @@
     place 0   a    a    a    c    c       c joins where a has ended
     place 1        b    b    b    b
 
-Each place has a cache of its own length, so a text computes as it would alone, whatever stands beside it. A step is one
-program for all places (`jax.vmap`): its products read each kernel once.
+All texts write to the same slot of one cache. A text that joins is moved until its last token stands there, and the
+mask of left padding hides what is before it, so it computes as it would alone:
+
+    slot      0  1  2  3  4  5             0  1  2  3  4  5
+    place 0   -  a  a  a  a           ->   c  c  c  c  c
+    place 1   -  -  -  b  b                -  -  -  b  b
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +23,15 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, allocate_slots, extend, prefill, separate_cache
+from tfm.decoding.cache import (
+    Cache,
+    allocate_slots,
+    extend,
+    map_leaves,
+    move_slots,
+    prefill,
+    separate_cache,
+)
 from tfm.decoding.sampling import Greedy, Sample, choose_token
 from tfm.models.heads import CausalLM, next_logits
 from tfm.params import PyTree
@@ -26,7 +39,7 @@ from tfm.params import PyTree
 
 @struct.dataclass
 class Draw:
-    """How a text chooses its tokens; a batch has leaves [W].
+    """How a text chooses its tokens; that of W texts has leaves [W].
 
     sample: the values of a draw, none of them None (`any_draw`)
     is_greedy: the most probable token, in place of a draw
@@ -40,9 +53,9 @@ class Draw:
 
 @struct.dataclass
 class TextSlots:
-    """Texts in progress, leaves [W,...] of W places; that of one text has no W.
+    """Texts in progress, leaves [W,...] of W places.
 
-    cache: of every token but the last, of one row
+    cache: of every token but the last, a row for each text
     token: int32, the last token
     logprob: float32, its log-probability in nats
     seen: bool [V], the tokens of the text, prompt included
@@ -72,68 +85,90 @@ def any_draw(config: Config, strategy: Greedy | Sample) -> Draw:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def read_prompt(config: Config, slots: int, model: CausalLM, tokens: Array, starts: Array, draw: Draw) -> TextSlots:
-    """A prompt [1,T], padded on the left up to starts [1], and the token after it: a text of up to `slots` tokens."""
+    """A prompt [1,T], padded on the left up to starts [1], and the token after it: a batch of one text, with `slots`
+    slots."""
     hidden, cache = prefill(model.decoder, config, tokens, starts, slots, model.memory)
     is_token = jnp.arange(tokens.shape[1]) >= starts[0]
-    seen = jnp.zeros(config.padded_vocab, bool).at[tokens[0]].max(is_token)
-    zero = jnp.zeros((), jnp.int32)
-    text = TextSlots(separate_cache(config, cache), zero, jnp.float32(0), seen, zero, draw)
-    return _append(text, next_logits(model, config, hidden[:, -1:])[0, 0], is_drawn=True, is_filtered=True)
+    seen = jnp.zeros((1, config.padded_vocab), bool).at[0, tokens[0]].max(is_token)
+    draw = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], draw)
+    text = TextSlots(separate_cache(config, cache), starts, jnp.zeros(1), seen, jnp.zeros_like(starts), draw)
+    return _append(text, next_logits(model, config, hidden[:, -1:])[:, 0], is_drawn=True, is_filtered=True)
 
 
 @partial(jax.jit, static_argnums=0)
 def places(count: int, text: TextSlots) -> TextSlots:
     """A batch of `count` places, all of which hold a text."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), text)
+    return _map_places(lambda leaf, axis: jnp.repeat(leaf, count, axis=axis), text)
 
 
-@partial(jax.jit, donate_argnums=0)
-def join(texts: TextSlots, text: TextSlots, place: Array) -> TextSlots:
-    """The batch with a text at a place, a scalar; what stood there is gone."""
-    return jax.tree.map(lambda leaves, leaf: leaves.at[place].set(leaf), texts, text)
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def move(config: Config, texts: TextSlots, length: Array) -> TextSlots:
+    """The batch with `length` slots filled, a scalar: at least as many as its longest text needs."""
+    return replace(texts, cache=move_slots(config, texts.cache, length))
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def join(config: Config, texts: TextSlots, text: TextSlots, place: Array) -> TextSlots:
+    """The batch with a text at a place, a scalar; what stood there is gone. The batch has filled as many slots as the
+    text needs, or more."""
+
+    def put(leaves: Array, leaf: Array, axis: int) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(leaves, leaf, place, axis)
+
+    moved = move_slots(config, text.cache, texts.cache.length)
+    return _map_places(put, texts, replace(text, cache=moved))
 
 
 @jax.jit
 def take_places(texts: TextSlots, kept: Array) -> TextSlots:
     """The batch of the places kept [n]."""
-    return jax.tree.map(lambda leaves: leaves[kept], texts)
+    return _map_places(lambda leaf, axis: jnp.take(leaf, kept, axis=axis), texts)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def with_room(config: Config, slots: int, texts: TextSlots) -> TextSlots:
-    """The batch with `slots` slots for each text, at least as many as before."""
-    cache = jax.vmap(lambda cache: allocate_slots(config, cache, slots))(texts.cache)
-    return replace(texts, cache=replace(cache, slots=slots))
+    """The batch with `slots` slots, at least as many as before."""
+    return replace(texts, cache=replace(allocate_slots(config, texts.cache, slots), slots=slots))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
 def write_tokens(config: Config, is_drawn: bool, is_filtered: bool, model: CausalLM, texts: TextSlots) -> TextSlots:
-    """Reads the last token of each text, and chooses the next one.
+    """Reads the last token of each text, and chooses the next one. A slot must be left.
 
     is_drawn, is_filtered: whether any text draws, or excludes tokens from its draw; it is not computed else
     """
-
-    def step(text: TextSlots) -> TextSlots:
-        hidden, cache = extend(model.decoder, config, text.token[None, None], text.cache)
-        logits = next_logits(model, config, hidden)[0, 0]
-        return _append(replace(text, cache=cache), logits, is_drawn, is_filtered)
-
-    return jax.vmap(step)(texts)
+    hidden, cache = extend(model.decoder, config, texts.token[:, None], texts.cache)
+    logits = next_logits(model, config, hidden)[:, 0]
+    return _append(replace(texts, cache=cache), logits, is_drawn, is_filtered)
 
 
-def _append(text: TextSlots, logits: Array, is_drawn: bool, is_filtered: bool) -> TextSlots:
-    """The text with the token that it chooses by logits [V]."""
-    draw, values = text.draw, text.draw.sample
-    penalty = values.repetition_penalty
+def _map_places(function: Callable[..., Array], texts: TextSlots, *joined: TextSlots) -> TextSlots:
+    """A function of leaves and the axis of their places, applied to a batch and those joined to it."""
+    cache, caches = texts.cache, [batch.cache for batch in joined]
+    states = map_leaves(partial(function, axis=1), cache.states, *(cache.states for cache in caches))
+    starts = function(cache.starts, *(cache.starts for cache in caches), axis=0)
+    fields: dict[str, PyTree] = {"cache": replace(cache, states=states, starts=starts)}
+    for name in ("token", "logprob", "seen", "step", "draw"):
+        fields[name] = jax.tree.map(partial(function, axis=0), *(getattr(batch, name) for batch in (texts, *joined)))
+    return replace(texts, **fields)
 
-    def choose(strategy: Greedy | Sample) -> Array:
-        return choose_token(strategy, logits[None], text.seen[None], text.step)[0]
 
-    token = choose(Greedy(penalty))
-    if is_drawn:
-        plain = choose(Sample(penalty, values.temperature, seed=values.seed))
-        drawn = jnp.where(draw.is_filtered, choose(values), plain) if is_filtered else plain
-        token = jnp.where(draw.is_greedy, token, drawn)
-    logprob = jax.nn.log_softmax(logits)[token]
-    seen = text.seen | (jnp.arange(len(logits)) == token)
-    return replace(text, token=token, logprob=logprob, seen=seen, step=text.step + 1)
+def _append(texts: TextSlots, logits: Array, is_drawn: bool, is_filtered: bool) -> TextSlots:
+    """The texts with the tokens that they choose by logits [W,V]."""
+
+    def choose(draw: Draw, logits: Array, seen: Array, step: Array) -> tuple[Array, Array]:
+        values, penalty = draw.sample, draw.sample.repetition_penalty
+
+        def by(strategy: Greedy | Sample) -> Array:
+            return choose_token(strategy, logits[None], seen[None], step)[0]
+
+        token = by(Greedy(penalty))
+        if is_drawn:
+            plain = by(Sample(penalty, values.temperature, seed=values.seed))
+            drawn = jnp.where(draw.is_filtered, by(values), plain) if is_filtered else plain
+            token = jnp.where(draw.is_greedy, token, drawn)
+        return token, jax.nn.log_softmax(logits)[token]
+
+    token, logprob = jax.vmap(choose)(texts.draw, logits, texts.seen, texts.step)
+    seen = texts.seen | jax.nn.one_hot(token, logits.shape[1], dtype=bool)
+    return replace(texts, token=token, logprob=logprob, seen=seen, step=texts.step + 1)

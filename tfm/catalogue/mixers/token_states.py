@@ -25,3 +25,8 @@ def write_slots(state: PyTree, output: PyTree, length: Array | int) -> PyTree:
         return jax.lax.dynamic_update_slice_in_dim(slots, rows, length, axis=2)
 
     return jax.tree.map(write, state, output)
+
+
+def move_slots(state: PyTree, distance: Array | int) -> PyTree:
+    """Moves leaves [R,B,S,...] from slot n to slot n + distance, modulo S."""
+    return jax.tree.map(lambda rows: jnp.roll(rows, distance, axis=2), state)

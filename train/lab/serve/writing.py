@@ -66,6 +66,11 @@ class PendingText:
     shown: str = ""
     spelled: float = 0.0  # when it was spelled
 
+    @property
+    def length(self) -> int:
+        """Tokens that a cache holds: all but the last."""
+        return len(self.prompt) + len(self.tokens) - 1
+
     def add(self, token: int, logprob: float) -> bool:
         """Takes the next token; whether the text has ended."""
         self.tokens.append(token)
@@ -101,7 +106,7 @@ class SlotWriter:
     """Writes up to `width` texts at a time, and lets `limit` more wait.
 
     A text has the tokens that it would have alone. Programs are compiled for 1, 4, 16, ... texts of at most 128, 512,
-    2,048, ... tokens, prompts included.
+    2,048, ... tokens, prompts included: so many slots has the batch. Where they are full, all texts move to the left.
     """
 
     def __init__(self, model: tfm.CausalLM, config: tfm.Config, width: int, limit: int):
@@ -112,6 +117,7 @@ class SlotWriter:
         self._places: list[PendingText | None] = []
         self._batch: slots.TextSlots | None = None
         self._room = 0
+        self._length = 0  # slots that are filled
 
     @property
     def waiting(self) -> int:
@@ -139,7 +145,7 @@ class SlotWriter:
         if self._batch is not None and any(self._places):
             self._write()
         else:
-            self._batch, self._places, self._room = None, [], 0
+            self._batch, self._places, self._room, self._length = None, [], 0, 0
 
     def _leave(self):
         """Takes texts that nobody waits for out, and the places that are too many."""
@@ -157,7 +163,7 @@ class SlotWriter:
         size = max(self._room, _size(tokens.shape[1] + text.limit, _ROOM))
         try:
             written = slots.read_prompt(self.config, size, self.model, tokens, starts, text.draw)
-            has_ended = self._take(text, int(written.token), float(written.logprob))
+            has_ended = self._take(text, int(written.token[0]), float(written.logprob[0]))
         except Exception as error:
             text.send(TextPiece("", error=error))
             return
@@ -167,7 +173,7 @@ class SlotWriter:
     def _place(self, text: PendingText, written: slots.TextSlots, size: int):
         """Puts a text into a free place, of which it makes more where there is none."""
         if self._batch is None or not self._places:
-            self._batch, self._places, self._room = slots.places(1, written), [text], size
+            self._batch, self._places, self._room, self._length = written, [text], size, int(written.cache.length)
             return
         if size > self._room:
             self._batch, self._room = slots.with_room(self.config, size, self._batch), size
@@ -175,16 +181,27 @@ class SlotWriter:
             wider = min(_GROWTH * len(self._places), _size(self.width, 1))
             self._batch = slots.take_places(self._batch, jnp.arange(wider) % len(self._places))
             self._places += [None] * (wider - len(self._places))
+        if text.length > self._length:
+            self._move(text.length)
         place = self._places.index(None)
-        self._batch = slots.join(self._batch, written, jnp.int32(place))
+        self._batch = slots.join(self.config, self._batch, written, jnp.int32(place))
         self._places[place] = text
+
+    def _move(self, length: int):
+        """Moves the texts, so that so many slots are filled."""
+        self._batch = slots.move(self.config, self._batch, jnp.int32(length))
+        self._length = length
 
     def _write(self):
         """Adds a token to every text."""
-        draws = [text.draw for text in self._places if text is not None]
+        texts = [text for text in self._places if text is not None]
+        if self._length == self._room:
+            self._move(max(text.length for text in texts))
+        draws = [text.draw for text in texts]
         is_drawn = not all(draw.is_greedy for draw in draws)
         is_filtered = any(draw.is_filtered for draw in draws)
         self._batch = slots.write_tokens(self.config, is_drawn, is_filtered, self.model, self._batch)
+        self._length += 1
         tokens, logprobs = np.asarray(self._batch.token), np.asarray(self._batch.logprob)
         for place, text in enumerate(self._places):
             if text is not None and self._ends(text, int(tokens[place]), float(logprobs[place])):

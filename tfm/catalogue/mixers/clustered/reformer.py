@@ -26,7 +26,7 @@ from tfm.catalogue.mixers.clustered import (
 )
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.chunks import PADDING, cached_chunk_attention, chunk_attention, sort_chunks
-from tfm.catalogue.mixers.token_states import pad_slots, write_slots
+from tfm.catalogue.mixers.token_states import move_slots, pad_slots, write_slots
 from tfm.catalogue.options.mixers.clustered import Reformer
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
@@ -139,4 +139,4 @@ def _attend_across(
     return heads, MixerOutput(new if context.keep else None)
 
 
-MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots, move_slots)

@@ -21,7 +21,7 @@ from tfm.catalogue.mixers.clustered import ClusterContext, SharedAttention, atte
 from tfm.catalogue.mixers.clustered import prepare as prepare_rows
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.running import observe, running_value
-from tfm.catalogue.mixers.token_states import pad_slots, write_slots
+from tfm.catalogue.mixers.token_states import move_slots, pad_slots, write_slots
 from tfm.catalogue.options.mixers.clustered import Routing
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse
@@ -141,4 +141,4 @@ def sums_of_clusters(keys: Array, is_member: Array) -> Array:
     return jnp.einsum("BTKGc,BTKGh->BKGch", replicate_length(is_member), replicate_length(counted)).sum(0)
 
 
-MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots, move_slots)

@@ -19,7 +19,7 @@ from tfm.attention.attend import attention_scores, weighted_sum
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.clustered import ClusterContext
 from tfm.catalogue.mixers.clustered import prepare as prepare_rows
-from tfm.catalogue.mixers.token_states import pad_slots, write_slots
+from tfm.catalogue.mixers.token_states import move_slots, pad_slots, write_slots
 from tfm.catalogue.options.mixers.clustered import Sinkhorn
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse
@@ -233,4 +233,4 @@ def attend_to_blocks(blocks: SinkhornBlocks, mixture: Array, rate: float = 0.0, 
     return heads.reshape(heads.shape[0], -1, *heads.shape[3:])
 
 
-MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots, move_slots)

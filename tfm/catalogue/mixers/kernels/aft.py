@@ -16,7 +16,7 @@ from jax import Array
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.kernels import NOTHING, cut_chunks, positive, prepare
 from tfm.catalogue.mixers.padding import SegmentedContext
-from tfm.catalogue.mixers.token_states import pad_slots, write_slots
+from tfm.catalogue.mixers.token_states import move_slots, pad_slots, write_slots
 from tfm.catalogue.options.mixers.kernels import AttentionFree
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score, refuse_scores
@@ -257,4 +257,9 @@ def write(state: PyTree, output: Sums | AftKeysValues, length: Array | int) -> S
     return output if isinstance(output, Sums) else write_slots(state, output, length)
 
 
-MIXER = Mixer(specs, prepare, forward, start, write)
+def move(state: Sums | AftKeysValues, distance: Array | int) -> Sums | AftKeysValues:
+    """The state with its tokens in slots at a distance; sums have none."""
+    return state if isinstance(state, Sums) else move_slots(state, distance)
+
+
+MIXER = Mixer(specs, prepare, forward, start, write, move)

@@ -13,7 +13,7 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
-from tfm.catalogue.mixers.token_states import pad_slots, write_slots
+from tfm.catalogue.mixers.token_states import move_slots, pad_slots, write_slots
 from tfm.catalogue.options.mixers.static import Gmlp
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
@@ -97,4 +97,4 @@ def mix_places(weights: Array, rows: Array) -> Array:
     return jnp.einsum("BTS,BSF->BTF", weights, rows)
 
 
-MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots, move_slots)

@@ -23,7 +23,7 @@ from jax import Array
 from tfm.attention.attend import apply_weights, biased_scores
 from tfm.attention.bias import ScoreBias
 from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
-from tfm.catalogue.mixers.token_states import pad_slots, write_slots
+from tfm.catalogue.mixers.token_states import move_slots, pad_slots, write_slots
 from tfm.catalogue.options.mixers.static import Synthesizer
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
@@ -195,4 +195,4 @@ def shared_sum(weights: Array, v: Array) -> Array:
     return jnp.einsum("KGTS,BSKH->BTKGH", weights[0].astype(v.dtype), v)
 
 
-MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots, move_slots)
