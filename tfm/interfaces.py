@@ -192,11 +192,6 @@ def replace_state(state: PyTree, output: PyTree, length: Array | int) -> PyTree:
     return output
 
 
-def keep_state(state: PyTree, distance: Array | int) -> PyTree:
-    """The state of a mixer that has no slots by token."""
-    return state
-
-
 class Mixer(NamedTuple):
     """How the tokens of a text learn of each other.
 
@@ -207,8 +202,8 @@ class Mixer(NamedTuple):
     start: (options, config, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room
         for `slots` tokens; of a decode state, the same with more room
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
-    move: (state, distance) -> the decode state with every token in the slot at this distance from its own, leaves
-        [R,B,...]; the same state where it has no slots by token
+    move: (state, distance) -> the decode state with every token in the slot at this distance from its own; None where
+        a state has no slots by token
     """
 
     specs: Callable[..., PyTree]
@@ -216,7 +211,7 @@ class Mixer(NamedTuple):
     forward: Callable[..., tuple[Array, MixerOutput]]
     start: Callable[..., PyTree] = cannot_start
     write: Callable[..., PyTree] = replace_state
-    move: Callable[..., PyTree] = keep_state
+    move: Callable[..., PyTree] | None = None
 
 
 def plain_embedding(call: LayerCall, x: Array, positions: Array) -> Array:

@@ -147,7 +147,8 @@ def move_slots(config: Config, cache: Cache, length: Array | int) -> Cache:
     distance = length - cache.length
 
     def move(options: Options, states: PyTree) -> PyTree:
-        return map_rows(partial(MIXERS[options.name].move, distance=distance), states)
+        mixer = MIXERS[options.name]
+        return states if mixer.move is None else map_rows(partial(mixer.move, distance=distance), states)
 
     states = _map_kinds(move, config, cache.states)
     return replace(cache, states=states, starts=jnp.maximum(cache.starts + distance, 0), length=jnp.int32(length))
