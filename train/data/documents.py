@@ -86,8 +86,8 @@ def train_tokens(
 ) -> list[DocumentTokens]:
     """The tokens of the training text: once for each segmentation, or those of each source of stores."""
     if isinstance(train, StoredText):
-        if run.tokenizer.dropout:
-            raise UserError(f"--tokenizer.dropout={run.tokenizer.dropout} needs text; a store has one segmentation")
+        if run.tokenizer.randomness:
+            raise UserError(f"--tokenizer.{run.tokenizer.randomness} needs text; a store has one segmentation")
         return [train.tokens(tokenizer, marks is not None, source) for source in train.shards]
     return [
         encode(tokenizer, train, log, "training text", segmentation, marks)

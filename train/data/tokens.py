@@ -12,6 +12,7 @@ from train.data.encoding import chunks, encode_documents
 from train.files import cache
 from train.settings.schema import Run
 from train.text import control_tokens, tokenize
+from train.text.random_splits import random_splits
 from train.text.special import DocumentMarks
 
 
@@ -90,10 +91,23 @@ class TokenizedTexts:
 
 @dataclasses.dataclass(frozen=True)
 class Segmentation:
-    """A random split of texts into tokens: `dropout` is the probability that a BPE merge is left out."""
+    """A split of texts into tokens.
+
+    dropout: the probability that a BPE merge is left out
+    sampling: the exponent of the probabilities of Unigram's splits, of which one is drawn; None: the most probable
+    index: of several random ones
+    """
 
     dropout: float = 0.0
+    sampling: float | None = None
     index: int = 0
+
+    @property
+    def drawn(self) -> list[str]:
+        """What tells random splits apart; nothing for that which is always the same."""
+        if self.sampling is not None:
+            return [f"sampling {self.sampling}", str(self.index)]
+        return [str(self.dropout), str(self.index)] if self.dropout else []
 
 
 PLAIN = Segmentation()
@@ -119,25 +133,24 @@ def encode(
     """The tokens of the texts, with the marks around each, or the prefix before it, if there are any; from the cache
     if it has them.
 
-    The progress bar shows `name`. BPE dropout (Provilkov et al. 2020) has no seed in the tokenizers library: the
+    The progress bar shows `name`. Random splits have no seed in the tokenizers library: the
     cache keeps what was drawn under the index of the segmentation.
     """
     control_tokens.check(tokenizer, texts)
     if said := control_tokens.report(tokenizer, texts, name):
         log.info(said)
-    drawn = [str(segmentation.dropout), str(segmentation.index)] if segmentation.dropout else []
     marked = [f"prefix {' '.join(map(str, prefix))}"] if prefix else []
     before, after = list(prefix), []
     if marks is not None:
         before, after, marked = [marks.first], [marks.last], [f"marks {marks.first} {marks.last}"]
     read = "control tokens" if control_tokens.mode() == "keep" else "text"
-    key = cache.digest([tokenize.fingerprint(tokenizer), read, *drawn, *marked], texts)
+    key = cache.digest([tokenize.fingerprint(tokenizer), read, *segmentation.drawn, *marked], texts)
     path = cache.cache_dir() / "tokens" / key
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
     content = cache.read(path)
     if content is None:
         with (
-            tokenize.bpe_dropout(tokenizer, segmentation.dropout),
+            random_splits(tokenizer, segmentation.dropout, segmentation.sampling),
             log.progress(f"tokenizing {name}", sum(map(len, texts))) as advance,
         ):
             _write(tokenizer, texts, advance, path, dtype, before, after)
@@ -165,12 +178,13 @@ def contents_of(texts: Sequence[TokenizedTexts], length: int) -> np.ndarray:
 def segmentations(run: Run) -> list[Segmentation]:
     """The segmentations of the training text that the run asks for."""
     options = run.tokenizer
-    return [Segmentation(options.dropout, index) for index in range(options.draws if options.dropout else 1)]
+    draws = range(options.draws if options.randomness else 1)
+    return [Segmentation(options.dropout, options.sampling, index) for index in draws]
 
 
 def segmentation_hash(run: Run, texts: Iterable[DocumentTokens]) -> str:
-    """A hash of randomly segmented texts, with which alone a run can resume; "" without BPE dropout."""
-    if not run.tokenizer.dropout:
+    """A hash of randomly segmented texts, with which alone a run can resume; "" where nothing is random."""
+    if not run.tokenizer.randomness:
         return ""
     return hashlib.sha256(b"".join(np.ascontiguousarray(text.ids).tobytes() for text in texts)).hexdigest()[:16]
 

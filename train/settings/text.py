@@ -73,6 +73,8 @@ class Tokenizer:
     strip_accents: take the accents off letters (wordpiece, word); none: where they are lower-cased
     path: instead of training: tokenizer.json, vocab.txt, SentencePiece's .model, vocab.json beside merges.txt
     dropout: rate of merges that are left out at random when a training text is split (bpe)
+    sampling: exponent of the probability with which a training text is split at random, among its 64 most probable
+        splits, 0 for equal chances (unigram); none: it is split in the most probable way
     draws: random splits of the training text that are made and taken in turn, one an epoch
     sentinels: tokens that stand for spans that are left out (denoise), <extra_id_0> and so on, added behind the others
     """
@@ -84,6 +86,7 @@ class Tokenizer:
     strip_accents: bool | None = None
     path: str = ""
     dropout: float = 0.0
+    sampling: float | None = None
     draws: int = 4
     sentinels: int = 0
 
@@ -99,3 +102,16 @@ class Tokenizer:
         if self.vocab < 300 and self.alphabet == "bytes":
             raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
         check_rates(self, "dropout", usual="Provilkov et al. use 0.1")
+        if self.sampling is not None and not 0 <= self.sampling <= 1:
+            raise ValueError(f"sampling={self.sampling} must be at least 0 and at most 1; Kudo uses 0.2")
+        if self.sampling is not None and self.dropout:
+            raise ValueError(
+                f"dropout={self.dropout} is for bpe, and sampling={self.sampling} for unigram; leave one out"
+            )
+
+    @property
+    def randomness(self) -> str:
+        """The option by which a training text is split at random, as `dropout=0.1`; "" without one."""
+        if self.sampling is not None:
+            return f"sampling={self.sampling}"
+        return f"dropout={self.dropout}" if self.dropout else ""

@@ -45,14 +45,22 @@ _START = "task.start"
 _OF_TRAINING = tuple(f"data.{name}" for name in "source eval folds fold mixture temperature max_epochs shuffle".split())
 
 # Fields of a tokenizer that are no part of it.
-_OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
+_OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.sampling", "tokenizer.draws")
 
 # Sections and flags that `--help` lists without their explanations.
 _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "init_embeddings", "freeze_", "log.layers", "checkpoint.verify"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language", "data.control_tokens"),
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "model.pad_"),
-    *("tokenizer.sentinels", "tokenizer.alphabet", "batch.shapes", "batch.multiple", "mesh.expert", "model.init_std"),
+    *(
+        "tokenizer.sentinels",
+        "tokenizer.alphabet",
+        "tokenizer.sampling",
+        "batch.shapes",
+        "batch.multiple",
+        "mesh.expert",
+        "model.init_std",
+    ),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
     "optim.cautious_",
 )

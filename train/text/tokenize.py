@@ -1,10 +1,9 @@
 """Tokenizers, trained or read from a file: `tokenizers.Tokenizer` objects with five special tokens."""
 
-import contextlib
 import dataclasses
 import hashlib
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -165,24 +164,6 @@ def words(text: str, encoding) -> tuple[list[str], list[int]]:
 def fingerprint(tokenizer) -> str:
     """A hash of the whole tokenizer."""
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
-
-
-@contextlib.contextmanager
-def bpe_dropout(tokenizer, dropout: float) -> Iterator[None]:
-    """Lets a BPE tokenizer leave out merges at random within the context. Raises UserError for another kind."""
-    if dropout and not hasattr(tokenizer.model, "dropout"):
-        kind = type(tokenizer.model).__name__
-        raise UserError(
-            f"--tokenizer.dropout={dropout} leaves out merges, which a {kind} tokenizer has not; "
-            "add --tokenizer.kind=bpe"
-        )
-    if dropout:
-        tokenizer.model.dropout = dropout
-    try:
-        yield
-    finally:
-        if dropout:
-            tokenizer.model.dropout = None
 
 
 def is_alphabetic(tokenizer) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Masked language modelling: which tokens are hidden, in which batch, and what their loss is."""
 
 import dataclasses
+from collections import Counter
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 
 import tfm
 from train import UserError
@@ -18,12 +20,17 @@ from train.tasks.mlm.masking import Masker, _smallest
 from train.tasks.mlm.task import MLM, make_corpus
 from train.tasks.table import AnyRun
 from train.text import tokenize
+from train.text.random_splits import random_splits
 from train.text.special import SpecialTokens
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = SpecialTokens(0, 1, 2, 3, 4)
 VOCAB = 50
 REGULAR = np.arange(5, VOCAB)
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=VOCAB, length=16, pad_vocab_to=8)
+
+needs_draws = pytest.mark.skipif(
+    not hasattr(tokenizers.models.Unigram, "nbest_size"), reason="tokenizers of less than 0.23 draw no splits"
+)
 
 
 def masked(rows=4000, length=64, rate=0.15, seed=0):
@@ -299,6 +306,45 @@ def test_bpe_dropout_reads_another_segmentation_each_epoch(texts):
     assert set(corpus.rows(first)[0]) == {1}
     assert corpus.facts()["segmentation_hash"] == again.facts()["segmentation_hash"]
     assert tokenizer.model.dropout is None, "what is saved does not drop"
+
+
+@needs_draws
+def test_splits_of_unigram_are_drawn_by_their_probability(texts):
+    """Kudo 2018, section 3.4: P(split)^0.5, normalized over all splits of a word."""
+    pieces = {"<unk>": 0.0, "a": -2.0, "b": -2.0, "ab": -1.5, "c": -2.5, "abc": -3.0, "bc": -3.0}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(list(pieces.items()), unk_id=0))
+    saved = tokenizer.to_str()
+    with random_splits(tokenizer, 0.0, 0.5):
+        counts = Counter(tuple(tokenizer.encode("abc").tokens) for _ in range(4000))
+    splits = ("abc",), ("ab", "c"), ("a", "bc"), ("a", "b", "c")
+    weights = np.exp([0.5 * sum(pieces[piece] for piece in split) for split in splits])
+    np.testing.assert_allclose([counts[split] / 4000 for split in splits], weights / weights.sum(), atol=0.035)
+    assert tokenizer.encode("abc").tokens == ["abc"], "the most probable one"
+    assert tokenizer.to_str() == saved
+
+
+@needs_draws
+@pytest.mark.slow
+def test_sampling_reads_another_segmentation_each_epoch(texts):
+    tokenizer = tokenize.train(Options(kind="unigram", vocab=300), texts)
+    run = AnyRun(batch=Batch(size=4, length=32), tokenizer=Options(kind="unigram", sampling=0.2, draws=2))
+    corpus = make_corpus(run, tokenizer, texts[:81], texts[81:], Log())
+    first, second = (rows.text for rows in corpus.train)
+    assert [tokenizer.decode(list(ids)) for ids in first.split()] == [
+        tokenizer.decode(list(ids)) for ids in second.split()
+    ]
+    assert not np.array_equal(first.ids, second.ids)
+    assert corpus.facts()["segmentation_hash"]
+
+
+def test_only_unigram_has_splits_to_draw(texts):
+    run = AnyRun(batch=Batch(size=4, length=32), tokenizer=Options(sampling=0.2))
+    with pytest.raises(UserError, match=r"--tokenizer.sampling=0.2 draws splits, and a WordPiece tokenizer"):
+        make_corpus(run, tokenize.train(Options(vocab=300), texts), texts[:81], texts[81:], Log())
+    with pytest.raises(ValueError, match=r"sampling=2.0 must be at least 0 and at most 1"):
+        Options(sampling=2.0)
+    with pytest.raises(ValueError, match=r"dropout=0.1 is for bpe, and sampling=0.2 for unigram"):
+        Options(sampling=0.2, dropout=0.1)
 
 
 def test_only_bpe_has_merges_to_drop(texts):

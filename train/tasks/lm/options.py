@@ -61,9 +61,9 @@ def _check_memory(task: Lm, run: Run):
         raise ValueError(
             f"task.memory={task.memory} needs rows that do not overlap; leave task.stride={task.stride} out"
         )
-    if run.tokenizer.dropout:
+    if run.tokenizer.randomness:
         raise ValueError(
-            f"tokenizer.dropout={run.tokenizer.dropout} cuts the text anew in each epoch, and task.memory="
+            f"tokenizer.{run.tokenizer.randomness} cuts the text anew in each epoch, and task.memory="
             f"{task.memory} continues it; leave out one of them"
         )
     if run.teacher.folder:

@@ -38,8 +38,8 @@ class Span(TaskOptions):
         check_maximum(self, "starts and ends of each window are combined", n_best=1000)
 
     def check_task(self, run: Run) -> None:
-        if run.tokenizer.dropout:
+        if run.tokenizer.randomness:
             raise ValueError(
-                f"tokenizer.dropout={run.tokenizer.dropout} is not for task=span, whose answers stand at tokens; "
+                f"tokenizer.{run.tokenizer.randomness} is not for task=span, whose answers stand at tokens; "
                 "leave it out"
             )

@@ -31,5 +31,5 @@ class Tag(TaskOptions):
                 f"task.stride={self.stride} must be at most {largest}, the room in batch.length={run.batch.length}, "
                 "or words are left out"
             )
-        if run.tokenizer.dropout:
-            raise ValueError(f"tokenizer.dropout={run.tokenizer.dropout} splits whole texts, not words; leave it out")
+        if run.tokenizer.randomness:
+            raise ValueError(f"tokenizer.{run.tokenizer.randomness} splits whole texts, not words; leave it out")
