@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from tfm.layers.stack import Layers, by_layer, prepare_layers, stack, stack_specs
     from tfm.losses.contrast import in_batch_losses, sigmoid_losses, symmetric_losses
     from tfm.losses.distillation import cosine_losses, hard_losses, soft_losses
+    from tfm.losses.ranking import cosent_loss, divergences, lambda_losses, list_losses, margin_losses
     from tfm.losses.sampled import log_uniform, sampled_loss
     from tfm.losses.vocabulary import cross_entropy, unembed, vocabulary_loss
     from tfm.low_rank import LowRank, low_rank_specs, merge_low_rank

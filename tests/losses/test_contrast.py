@@ -64,16 +64,22 @@ def test_clip_and_siglip_against_loops(strict):
         np.testing.assert_allclose(losses[row], expected, rtol=1e-4)
 
 
+def columns_of(row, ids):
+    """Its own column, and those that are not as right; of equal candidates, the first one alone."""
+    query, candidate = ids[row]
+    return [
+        column
+        for column, (its_query, its_candidate) in enumerate(ids)
+        if column == row
+        or not (its_candidate in (query, candidate) or its_query == query or its_candidate in ids[:column, 1])
+    ]
+
+
 def loop_losses(first, second, ids, scale):
-    """A softmax over the own candidate of each row and those that are not as right: the definition, row by row."""
+    """A softmax over the columns of each row: the definition, row by row."""
     losses, right = np.zeros(len(ids)), np.zeros(len(ids), bool)
-    for row, (query, candidate) in enumerate(ids):
-        kept = [
-            column
-            for column, (its_query, its_candidate) in enumerate(ids)
-            if column == row or not (its_candidate in (query, candidate) or its_query == query)
-        ]
-        logits = {column: scale * first[row] @ second[column] for column in kept}
+    for row in range(len(ids)):
+        logits = {column: scale * first[row] @ second[column] for column in columns_of(row, ids)}
         losses[row] = np.log(sum(np.exp(value) for value in logits.values())) - logits[row]
         right[row] = logits[row] >= max(logits.values()) - 1e-6
     return losses, right
@@ -101,11 +107,10 @@ def test_what_is_equal_is_no_negative(strict, ids):
     np.testing.assert_allclose(losses.reshape(-1), (expected + back) / 2, rtol=1e-4, atol=1e-5)
     scale, bias = jnp.float32(0.0), jnp.float32(-1.0)
     losses, _ = tfm.sigmoid_losses(*arrays, present, scale, bias, contents)
-    for row, (query, candidate) in enumerate(flat[2]):
+    for row in range(6):
         total = np.log1p(np.exp(1 - flat[0][row] @ flat[1][row]))
-        for column, (its_query, its_candidate) in enumerate(flat[2]):
-            if column != row and not (its_candidate in (query, candidate) or its_query == query):
-                total += np.log1p(np.exp(flat[0][row] @ flat[1][column] - 1))
+        for column in columns_of(row, flat[2]):
+            total += np.log1p(np.exp(flat[0][row] @ flat[1][column] - 1)) if column != row else 0
         np.testing.assert_allclose(losses.reshape(-1)[row], total, rtol=1e-4)
 
 

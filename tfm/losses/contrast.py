@@ -4,7 +4,7 @@ Vectors are float32 of length 1. They come in parts [P,B,D], as a batch does tha
 all parts meet one another. On a mesh every device compares its rows with those of all.
 
 Contents are numbers, int: equal ones are of equal texts or images. A candidate that is equal to the right one or to the
-query, or is the right one of an equal query, is no wrong one: it is left out.
+query, or is the right one of an equal query, is no wrong one: it is left out. Of equal wrong ones, one counts.
 """
 
 from collections.abc import Callable
@@ -84,16 +84,16 @@ def _against_all(
 ) -> tuple[Array, Array]:
     """The total over the logits [B,M] of all candidates, less the logit of the right one: losses [P,B], and whether it
     is the largest. Memory holds the logits of one part."""
-    of_rows, of_all = (None, None) if contents is None else _labels(*contents)
     wrong = replicate(candidates).reshape(-1, candidates.shape[-1])
     kept = replicate(present).reshape(1, -1)
+    of_rows, of_all = (None, None) if contents is None else _labels(contents, kept)
     scales = jnp.zeros_like(queries[:, :, 0]) + scale
 
     @jax.checkpoint
-    def of_part(part: tuple[Array, Array, Array, _Labels | None]) -> tuple[Array, Array]:
+    def of_part(part: tuple[Array, Array, Array, _Rows | None]) -> tuple[Array, Array]:
         part_queries, right, part_scales, part_labels = part
         cosines = jnp.einsum("BD,MD->BM", part_queries, wrong, precision="highest")
-        meets = kept if part_labels is None or of_all is None else kept & ~_are_as_right(part_labels, of_all)
+        meets = kept if part_labels is None or of_all is None else _counted(part_labels, of_all, kept)
         logits = jnp.where(meets, cosines * part_scales[:, None] + bias, ABSENT)
         right_logits = (part_queries * right).sum(-1) * part_scales + bias
         largest = logits.max(-1)
@@ -102,29 +102,57 @@ def _against_all(
     return jax.lax.map(of_part, (queries, candidates[:, :, 0], scales, of_rows))
 
 
-class _Labels(NamedTuple):
-    """Numbers of rows [P,B] with their right candidates, or of all candidates [1,M] with the queries of their rows: the
-    contents of both, and the place of the candidate among all. A wrong candidate of its own row has no query, -1."""
+class _Rows(NamedTuple):
+    """The contents of the queries [P,B] of rows and of their candidates [P,B,N], and the place of the first one among
+    all candidates [P,B]."""
 
     query: Array
-    candidate: Array
+    candidates: Array
     place: Array
 
 
-def _labels(queries: Array, candidates: Array) -> tuple[_Labels, _Labels]:
-    """The contents of queries [P,B] and candidates [P,B,N] -> the labels of rows, and those of all candidates."""
+class _Candidates(NamedTuple):
+    """Of all candidates [1,M]: their contents, the contents of the queries that they are right for, -1 for none, and
+    whether they are present and no equal one is before them."""
+
+    query: Array
+    candidate: Array
+    is_first: Array
+
+
+def _labels(contents: Contents, kept: Array) -> tuple[_Rows, _Candidates]:
+    """The contents of queries [P,B] and candidates [P,B,N], kept bool [1,M] -> those of rows, and of all candidates."""
+    queries, candidates = contents
     parts, rows, count = candidates.shape
-    places = jnp.arange(parts * rows * count).reshape(parts, rows, count)
-    owners = jnp.where(jnp.arange(count) == 0, replicate(queries)[:, :, None], -1)
-    of_all = (array.reshape(1, -1) for array in (owners, replicate(candidates), places))
-    return _Labels(queries, candidates[:, :, 0], places[:, :, 0]), _Labels(*of_all)
+    places = count * jnp.arange(parts * rows).reshape(parts, rows)
+    owners = jnp.where(jnp.arange(count) == 0, replicate(queries)[:, :, None], -1).reshape(1, -1)
+    of_all = replicate(candidates).reshape(1, -1)
+    return _Rows(queries, candidates, places), _Candidates(owners, of_all, kept & _is_first(of_all, kept))
 
 
-def _are_as_right(rows: _Labels, candidates: _Labels) -> Array:
-    """rows [B], candidates [1,M] -> bool [B,M]: a candidate is as right as the row's own, which is another one."""
-    query, right, place = (array[:, None] for array in rows)
-    is_same = (candidates.candidate == right) | (candidates.candidate == query) | (candidates.query == query)
-    return is_same & (candidates.place != place)
+def _counted(rows: _Rows, candidates: _Candidates, kept: Array) -> Array:
+    """rows [B], candidates and kept [1,M] -> bool [B,M]: the candidates that a row compares with its right one, and it.
+
+    Of equal ones, its own counts, or the first of all.
+    """
+    count = rows.candidates.shape[-1]
+    query, first, right = rows.query[:, None], rows.place[:, None], rows.candidates[:, :1]
+    places = jnp.arange(kept.shape[1])[None]
+    is_own = (places >= first) & (places < first + count)
+    is_right = (candidates.candidate == right) | (candidates.candidate == query) | (candidates.query == query)
+    is_equal = is_right
+    for index in range(1, count):
+        is_equal |= candidates.candidate == rows.candidates[:, index, None]
+    return (candidates.is_first & ~is_equal) | (kept & is_own & (~is_right | (places == first)))
+
+
+def _is_first(contents: Array, kept: Array) -> Array:
+    """contents and kept [1,M] -> bool [1,M]: no kept candidate before has this content."""
+    keys = jnp.where(kept, contents, -1)[0]
+    order = jnp.argsort(keys, stable=True)
+    ranked = keys[order]
+    is_new = jnp.concatenate([jnp.ones(1, bool), ranked[1:] != ranked[:-1]])
+    return jnp.zeros_like(is_new).at[order].set(is_new)[None]
 
 
 def _log_sum(logits: Array) -> Array:

@@ -1,6 +1,7 @@
 """Retrieval measured: `python -m train.retrieve --run=DIR [--data=FOLDER]`."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -100,6 +101,7 @@ def _bm25s(options: RetrieveOptions) -> ModuleType | None:
         if options.bm25:
             raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"') from error
         return None
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s
 
 

@@ -127,7 +127,7 @@ class HfFolder:
         with self._user_errors():
             if not (self.root / sentence_transformers.MODULES).is_file():
                 sentence_transformers.check_no_parts(self.root)
-                return sentence_transformers.Modules((self.task.text_pool(self.config),))
+                return self.task.modules(self.config)
             return sentence_transformers.read(self.root, self._opened.config)
 
     @cached_property

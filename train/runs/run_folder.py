@@ -110,9 +110,7 @@ class RunFolder:
     @property
     def modules(self) -> "Modules":
         """How a text becomes a vector: as the task has it."""
-        from train.text.sentence_transformers import Modules
-
-        return Modules((self.task.text_pool(self.config),))
+        return self.task.modules(self.config)
 
     @cached_property
     def facts(self) -> dict[str, Any]:

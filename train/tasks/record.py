@@ -213,8 +213,8 @@ class Task(Generic[TaskT, Params, AnyRows]):
     # (params, folder, texts and pictures, log) -> their vectors [N,D], for train.embed; None: vectors are of states.
     encode_items: Callable[[Params, Folder, list[Any], Log], np.ndarray] | None = None
 
-    # run -> how train.embed makes a vector of the states of a text.
-    text_pool: Callable[[Run[TaskT]], str] = lambda run: "mean"
+    # run -> how train.embed makes a vector of a text.
+    modules: Callable[[Run[TaskT]], Modules] = lambda run: Modules()
 
     # (run, tokenizer) -> the tokens before every document in training, of a language model.
     text_prefix: Callable[[Run[TaskT], Any], list[int]] = lambda run, tokenizer: []

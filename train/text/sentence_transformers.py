@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -156,12 +157,13 @@ def copy(root: Path, to: Path):
             shutil.copy(path, to / path.name)
 
 
-def save(folder: Path, width: int, pool: str, length: int):
+def save(folder: Path, width: int, pool: str, length: int, prompts: Mapping[str, str] = MappingProxyType({})):
     """Writes modules.json and the configurations of both modules.
 
     width: of the vectors
     pool: first | mean | last | max
     length: tokens that are read of a text, special tokens included
+    prompts: texts that stand before one, by name
     """
     modules = [("", "Transformer"), (PARTS, "Pooling")]
     contents = {
@@ -177,7 +179,7 @@ def save(folder: Path, width: int, pool: str, length: int):
         _TRANSFORMERS[0]: {"max_seq_length": length, "do_lower_case": False},
         PROMPTS: {
             "__version__": {},
-            "prompts": {},
+            "prompts": dict(prompts),
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
         },

@@ -12,6 +12,7 @@ from train.lab import embed, embedding
 from train.main import main
 from train.screens.console import Log
 from train.settings.schema import Batch, Data
+from train.tasks.contrast.options import Contrast
 from train.tasks.contrast.rows import RowFields, SideRows
 from train.tasks.contrast.source import Sides
 from train.tasks.table import AnyRun
@@ -68,7 +69,7 @@ def test_batch():
     contents = contents_of(texts, 3)
     assert contents_of(texts, 2).tolist() == [[0, 3], [1, 4], [2, 0]], "as far as the model reads them"
     assert contents.tolist() == [[0, 3], [1, 4], [2, 5]]
-    fields = RowFields(None, 0.5, np.float32([0, 1, 0]), contents)
+    fields = RowFields(None, Contrast(temperature=0.5), np.float32([0, 1, 0]), contents)
     rows = SideRows(texts, fields, Batch(size=2, length=8), tokenizer, 4)
     batches = [order for order in rows.buckets.epoch() if 0 in order or 1 in order]
     assert rows.cut == pytest.approx(1 / 6)
@@ -96,7 +97,7 @@ def test_rows_without_any_token():
     """They count for nothing, and fill a row of their own length."""
     tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat"] * 20, Log(quiet=True))
     texts = [in_memory(tokenizer, side) for side in (["a cat", ""], ["sat", ""])]
-    fields = RowFields(None, 0.5, np.zeros(2), contents_of(texts, 8))
+    fields = RowFields(None, Contrast(temperature=0.5), np.zeros(2), contents_of(texts, 8))
     rows = SideRows(texts, fields, Batch(size=2, length=8), tokenizer, 4)
     assert rows.counts.tolist() == [True, False]
     assert all(shape.lengths[0] >= 2 for shape in rows.buckets.shapes)

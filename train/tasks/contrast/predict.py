@@ -48,9 +48,12 @@ def predict(
     say_fallback(run.model, log)
     unpooled = unpooled_tokens(modules, tokenizer, prefix=1)
     vectors_of = partial(checked, _vectors, params, run.model, modules.pools, unpooled)
+    # A run was trained with prompts of both sides; a folder of sentence-transformers says which is the default.
+    names = (None, None) if modules.source else ("query", "document")
+    before = [modules.prompts.get(name or "", modules.prompt_text) for name in names]
     with log.progress("comparing", 2 * len(pairs)) as advance:
         for block in blocks(len(pairs), batch):
-            texts = [modules.prompt_text + text for row in block for text in pairs[row]]
+            texts = [prompt + text for row in block for prompt, text in zip(before, pairs[row], strict=True)]
             rows = _rows(texts, tokenizer, run.batch.length)
             vectors = read_texts(vectors_of, run.model, rows, range(len(texts)), batch, advance)["vectors"]
             with user_errors():

@@ -10,6 +10,7 @@ from train.data import pairs
 from train.data.buckets import Buckets, bucket_shapes
 from train.data.tokens import TokenizedTexts
 from train.settings.schema import Batch
+from train.tasks.contrast.options import PAIR_SCORES, TEMPERED, Contrast
 from train.text import tokenize
 
 
@@ -17,16 +18,22 @@ from train.text import tokenize
 class RowFields:
     """What the rows of a batch have beside texts.
 
-    scores: of the two texts of every row, float32 [rows]; None where texts have none
-    temperature: of the softmax
+    scores: of the two texts of every row, float32 [rows], or of all candidates by a teacher, float32 [rows, n-1]; None
+        where texts have none
+    options: those of the task
     withheld: whether a row has a combination of words that the training data lack, float32 [rows]
     contents: numbers of the texts of a row, int32 [rows, n]: equal ones are of equal texts
     """
 
     scores: np.ndarray | None
-    temperature: float
+    options: Contrast
     withheld: np.ndarray
     contents: np.ndarray
+
+    @property
+    def grades(self) -> np.ndarray | None:
+        """The scores of pairs, float32 [rows]; None where a row has none of its own."""
+        return self.scores if self.options.kind in PAIR_SCORES else None
 
     def of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The fields of the rows of a batch; -1 is an empty row."""
@@ -35,9 +42,17 @@ class RowFields:
             "withheld": np.where(rows < 0, 0, self.withheld[rows]).astype(np.float32),
         }
         if self.scores is not None:
-            return fields | {"scores": np.where(rows < 0, 0, self.scores[rows]).astype(np.float32)}
-        temperature = np.full(len(rows), self.temperature, np.float32)
-        return fields | {"temperature": temperature, "contents": np.where(rows[:, None] < 0, -1, self.contents[rows])}
+            values = np.where((rows < 0).reshape(-1, *[1] * (self.scores.ndim - 1)), 0, self.scores[rows])
+            fields["teacher" if self.grades is None else "scores"] = values.astype(np.float32)
+        if self.options.kind in TEMPERED:
+            fields["temperature"] = np.full(len(rows), self.options.temperature, np.float32)
+        if self.grades is None:
+            fields["contents"] = np.where(rows[:, None] < 0, -1, self.contents[rows])
+        if self.options.both_ways:
+            fields["both_ways"] = np.ones(len(rows), np.float32)
+        if sizes := self.options.first_numbers:
+            fields["sizes"] = np.tile(np.array(sizes, np.int32), (len(rows), 1))
+        return fields
 
 
 class SideRows:

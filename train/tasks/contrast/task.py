@@ -9,7 +9,10 @@ A row of a text, one that belongs to it, and one that does not, in 8 places each
     weights         1                                 0 for an empty row
     temperature     0.05                              of the softmax over cosines, and
     contents        7 3 9                             [B,n], equal numbers for equal texts, which are not apart; or
-    scores          0.8                               what the cosine of both texts is to be, with --task.kind=scores
+    scores          0.8                               of both texts, with --task.kind=scores and cosent
+    teacher         4.1 -2.0                          [B,n-1], scores of all candidates, with --task.kind=margin and kl
+    both_ways       1                                 with the option of this name
+    sizes           64 32                             [B,s], the same for all rows, with the option of this name
     withheld        0                                 1 for a built-in row whose words never meet in training
 
 A row of one text is its own right one: dropout makes two vectors of it.
@@ -28,7 +31,6 @@ import tfm
 from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import Labels, label_checker
 from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
 from train.data.tokens import PLAIN, Segmentation, TokenizedTexts, contents_of, encode, segmentation_hash, segmentations
@@ -38,12 +40,14 @@ from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval,
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.contrast.loss import loss
-from train.tasks.contrast.options import Contrast
+from train.tasks.contrast.options import PAIR_SCORES, TAUGHT, TEMPERED, Contrast
 from train.tasks.contrast.predict import PREDICTOR
 from train.tasks.contrast.rows import RowFields, SideRows
+from train.tasks.contrast.scores import check_scores, scores_of
 from train.tasks.contrast.source import WITHHELD, Sides, builtin
 from train.tasks.record import HfSource, Saved, Task
 from train.text import sentence_transformers, tokenize
+from train.text.sentence_transformers import Modules
 
 
 def specs(run: Run[Contrast]) -> tfm.Classifier:
@@ -56,13 +60,26 @@ def specs(run: Run[Contrast]) -> tfm.Classifier:
 def batch_spec(run: Run[Contrast]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     count = {"n": len(run.data.field.split(","))}
-    of_pairs = {"temperature": Field("B", np.float32), "contents": Field("Bn", np.int32, count)}
+    kind, sizes = run.task.kind, run.task.first_numbers
+    of_kind: dict[str, Field] = {}
+    if kind in PAIR_SCORES:
+        of_kind["scores"] = Field("B", np.float32)
+    else:
+        of_kind["contents"] = Field("Bn", np.int32, count)
+    if kind in TAUGHT:
+        of_kind["teacher"] = Field("Bm", np.float32, {"m": count["n"] - 1})
+    if kind in TEMPERED:
+        of_kind["temperature"] = Field("B", np.float32)
+    if run.task.both_ways:
+        of_kind["both_ways"] = Field("B", np.float32)
+    if sizes:
+        of_kind["sizes"] = Field("Bs", np.int32, {"s": len(sizes)})
     return {
         "tokens": Field("BnT", np.int32, count, counts_tokens=True),
         "valid": Field("BnT", np.int32, count),
         "weights": Field("B", np.float32, weighs=True),
         "withheld": Field("B", np.float32),
-        **({"scores": Field("B", np.float32)} if run.task.kind == "scores" else of_pairs),
+        **of_kind,
     }
 
 
@@ -97,7 +114,7 @@ def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[SideRows], during_
 
 def measured(corpus: Corpus[SideRows]) -> set[str]:
     """The names of the metrics of scores, of pairs, or of texts that meet themselves."""
-    if corpus.run.task.kind == "scores":
+    if corpus.run.task.kind in PAIR_SCORES:
         return {"loss", "pearson", "spearman"}
     of_pairs = {"retrieval_1", "retrieval_5"} if len(corpus.valid.texts) > 1 else set()
     return {"loss", "accuracy", *of_pairs}
@@ -108,42 +125,45 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
 
     `valid_only` leaves out the training texts if --eval-data names other texts for validation.
     """
-    is_scored = run.task.kind == "scores"
-    reader = Sides.of(run.data, is_scored, label_checker("regression", [run.data.label]))
+    is_scored = run.task.kind in (*PAIR_SCORES, *TAUGHT)
+    reader = Sides.of(run.data, is_scored, check_scores(run.task.kind, len(run.data.field.split(",")) - 1))
     train, valid = _usable_rows(run, reader, log, valid_only)
+    prompts = [run.task.query_prompt, *[run.task.passage_prompt] * (len(reader.texts) - 1)]
     if saved:
         tokenizer = saved.processor
     else:
         tokenizer = tokenize.load(run.tokenizer, [text for row in train for text in reader.texts_of(row)], log)
 
-    def encoded(examples: Sequence[files.Row], name: str, segmentation: Segmentation) -> list[TokenizedTexts]:
+    def encoded(
+        examples: Sequence[files.Row], name: str, segmentation: Segmentation, prompts: Sequence[str]
+    ) -> list[TokenizedTexts]:
         return [
-            encode(tokenizer, [row[column] for row in examples], log, name, segmentation) for column in reader.texts
+            encode(tokenizer, [prompt + row[column] for row in examples], log, name, segmentation)
+            for column, prompt in zip(reader.texts, prompts, strict=True)
         ]
 
     def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> SideRows:
-        texts = encoded(examples, name, segmentation)
+        texts = encoded(examples, name, segmentation, prompts)
         withheld = np.array([row.get(WITHHELD, False) for row in examples], np.float32)
-        plain = texts if segmentation == PLAIN else encoded(examples, name, PLAIN)
+        is_plain = segmentation == PLAIN and not any(prompts)
+        plain = texts if is_plain else encoded(examples, name, PLAIN, [""] * len(reader.texts))
         contents = contents_of(plain, run.batch.length - 2)
-        values = _scores(run, reader, examples) if is_scored else None
-        fields = RowFields(values, run.task.temperature, withheld, contents)
+        values = scores_of(run.task, examples, reader.labels[0], len(reader.texts) - 1) if is_scored else None
+        fields = RowFields(values, run.task, withheld, contents)
         return SideRows(texts, fields, run.batch, tokenizer, run.batch.shapes)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
+    names = (*reader.texts, *reader.labels)
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(
-            *([str(row[name]) for row in part for name in (*reader.texts, *reader.labels)] for part in (train, valid))
-        ),
+        "hash": cache.digest(*([str(row[name]) for row in part for name in names] for part in (train, valid))),
         "segmentation_hash": segmentation_hash(run, (text for part in train_rows for text in part.texts)),
         "cut": train_rows[0].cut if train_rows else 0.0,
     }
-    sizes = {"vocab": tokenizer.get_vocab_size()}
     valid_rows = rows(valid, "validation text")
     if silent := sum(int((~part.counts).sum()) for part in (*train_rows[:1], valid_rows)):
         log.info(f"{silent:,} rows with a text that has no tokens count for nothing")
-    return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+    return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
 
 
 def _usable_rows(
@@ -163,15 +183,6 @@ def _usable_rows(
     return train, valid
 
 
-def _scores(run: Run[Contrast], reader: Sides, rows: Sequence[files.Row]) -> np.ndarray:
-    """The scores of rows, divided by the scale. Raises UserError for those that no cosine can be."""
-    values = Labels("regression", []).encode(rows, reader.labels) / run.task.scale
-    largest = float(abs(values).max(initial=0) * run.task.scale)
-    if largest > run.task.scale * (1 + 1e-6):
-        raise UserError(f"a score is {largest:g}, and --task.scale={run.task.scale:g} says at most that; raise it")
-    return values.astype(np.float32)
-
-
 def baselines(corpus: Corpus[SideRows]) -> dict[str, float]:
     """What bags of tokens reach, with the names of the metrics and `overlap_` before them; `chance` of the right text;
     `n`: the number of rows."""
@@ -182,9 +193,9 @@ def baselines(corpus: Corpus[SideRows]) -> dict[str, float]:
     order = np.concatenate(valid.buckets.epoch())
     order = order[order >= 0]
     sides = [bags([text[row] for row in order], corpus.processor.get_vocab_size()) for text in valid.texts[:2]]
-    if valid.fields.scores is not None:
+    if valid.fields.grades is not None:
         cosines = np.asarray(sides[0].multiply(sides[1]).sum(1))
-        correlations = scores.classification_metrics(cosines, valid.fields.scores[order])
+        correlations = scores.classification_metrics(cosines, valid.fields.grades[order])
         return {f"overlap_{name}": value for name, value in correlations.items()} | count
     (_, rows), *_ = usual_and_withheld(np.ones(len(order)), valid.fields.withheld[order])
     size = min(corpus.run.task.candidates or len(rows), len(rows))
@@ -215,9 +226,9 @@ def report(
         log.info(f"{words[0]} | {words[1]} {cosine:.4f}")
 
 
-def text_pool(run: Run[Contrast]) -> str:
-    """How the vector of a text is made of states."""
-    return run.model.head.pool
+def modules(run: Run[Contrast]) -> Modules:
+    """How the vector of a text is made of states, and what stands before queries and passages."""
+    return Modules((run.model.head.pool,), prompts=run.task.prompts)
 
 
 def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
@@ -235,7 +246,7 @@ def hf_template(run: Run[Contrast], tokenizer: Any) -> tuple[str, ...]:
 
 def save_hf(run: Run[Contrast], to: Path):
     """Writes beside the model what sentence-transformers reads."""
-    sentence_transformers.save(to, run.model.width, run.model.head.pool, run.batch.length)
+    sentence_transformers.save(to, run.model.width, run.model.head.pool, run.batch.length, run.task.prompts)
 
 
 CONTRAST = Task(
@@ -256,7 +267,7 @@ CONTRAST = Task(
     ),
     corpus_metrics=corpus_metrics,
     predictor=PREDICTOR,
-    text_pool=text_pool,
+    modules=modules,
     hf_run_values=hf_run_values,
     hf_template=hf_template,
     save_hf=save_hf,

@@ -34,6 +34,7 @@ from train.tasks.record import Saved, Task
 from train.tasks.skipthought.options import SkipThought
 from train.tasks.skipthought.rows import SentenceTriples, check_triples
 from train.text import tokenize
+from train.text.sentence_transformers import Modules
 from train.text.special import AnyTokenizer
 
 _SIDES = ("previous", "following")
@@ -176,9 +177,9 @@ def hf_template(run: Run[SkipThought], tokenizer: AnyTokenizer) -> tuple[str, ..
     return ("$A {sep}",)
 
 
-def text_pool(run: Run[SkipThought]) -> str:
+def modules(run: Run[SkipThought]) -> Modules:
     """How the vector of a sentence is made of states."""
-    return run.model.head.pool
+    return Modules((run.model.head.pool,))
 
 
 SKIPTHOUGHT = Task(
@@ -196,6 +197,6 @@ SKIPTHOUGHT = Task(
         "sentences --run={folder} --data=SENTEVAL",
         "main --task=classify --init={folder} --data=YOUR.tsv",
     ),
-    text_pool=text_pool,
+    modules=modules,
     hf_template=hf_template,
 )
