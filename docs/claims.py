@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from claims_learned import LEARNED
 from claims_trained import LENGTH, ROWS, TRAINED, WORDS, Values, copy_loss, small
 from jax import Array
 
@@ -233,13 +234,17 @@ def branches(seeds: int) -> Values:
     return {f"block {block}": [row[block - 1] for row in by_seed] for block in (1, 4, 11)}
 
 
-CLAIMS = TRAINED | {
-    function.__name__: function
-    for function in (
-        *(first_gradients, collapse, masks, scores, rank, offsets, order, retrieval, kernels, quadratic),
-        *(variance, biases, normalization, branches),
-    )
-}
+CLAIMS = (
+    TRAINED
+    | LEARNED
+    | {
+        function.__name__: function
+        for function in (
+            *(first_gradients, collapse, masks, scores, rank, offsets, order, retrieval, kernels, quadratic),
+            *(variance, biases, normalization, branches),
+        )
+    }
+)
 
 
 def rows_of(claim: str, seeds: int) -> Iterable[str]:
