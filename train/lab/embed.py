@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer, whole_file
 from train.files.strict_json import json_text
-from train.lab.embedding.options import TextEncoderOptions, checked_vectors, open_encoder, similarity_of
+from train.lab.embedding.options import TextEncoderOptions, checked_vectors, open_encoder, role_prompts, similarity_of
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.text import Data
@@ -25,6 +26,7 @@ Turns every text of a file into a vector: a line of a .txt, or a row of a .jsonl
 read in windows; a folder of sentence-transformers says itself where they are cut. A model of pictures and captions also
 reads pictures: IN is then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the
 nearest texts are printed, by cosine or as the folder says; --vectors=OUT.npy takes the vectors from an earlier run.
+--index=FOLDER keeps vectors and texts for python -m train.search.
 --map draws the texts on their two principal components."""
 
 
@@ -39,6 +41,8 @@ class EmbedOptions(TextEncoderOptions):
     query: a text whose nearest texts are printed
     nearest: how many of them
     vectors: a .npy of the same texts, made before with the same flags
+    index: a new folder for the vectors and the texts, which train.search reads
+    index_kind: float32 | int8: numbers of the vectors there; int8 takes a quarter of the place
     map: a picture of the texts in two dimensions
     color: the column by which points of the map are coloured
     """
@@ -50,6 +54,8 @@ class EmbedOptions(TextEncoderOptions):
     query: str = ""
     nearest: int = 10
     vectors: str = ""
+    index: str = ""
+    index_kind: Literal["float32", "int8"] = "float32"
     map: str = ""
     color: str = ""
 
@@ -57,8 +63,12 @@ class EmbedOptions(TextEncoderOptions):
         super().__post_init__()
         if not self.file:
             raise ValueError("file=IN must name the file of the texts")
-        if not (self.to or self.query or self.map):
-            raise ValueError("to=OUT.npy, --query=TEXT or --map=MAP.png must say what to do with the vectors")
+        if not (self.to or self.query or self.map or self.index):
+            raise ValueError(
+                "to=OUT.npy, --index=FOLDER, --query=TEXT or --map=MAP.png must say what to do with the vectors"
+            )
+        if self.index and self.encoder.startswith("sif:"):
+            raise ValueError(f"index={self.index}: words weigh by all texts at once with sif; take bow:, or a run")
         if self.to and not self.to.endswith((".npy", ".jsonl")):
             raise ValueError(f"to={self.to} must end in .npy or .jsonl")
         if self.map and not self.map.endswith((".png", ".svg", ".pdf")):
@@ -80,9 +90,11 @@ def embed(argv):
     if options is None:
         return
     items, labels = _items(options, flags.build(AnyRun, {}, changes).data)
+    if options.index:
+        options = _for_index(options)
     count, texts = len(items), [str(item) for item in items]
 
-    from train.lab.embedding import picture, search
+    from train.lab.embedding import index, picture, search
     from train.screens.console import Log
 
     log = Log()
@@ -98,11 +110,22 @@ def embed(argv):
     if options.to:
         _write(options.to, items, vectors)
         log.info(f"saved in {options.to}: {len(vectors):,} vectors of {vectors.shape[1]} numbers")
+    if options.index:
+        index.write(options.index, texts, np.asarray(vectors), options.index_kind, options)
+        log.info(f"saved in {options.index}: {count:,} texts; python -m train.search --index={options.index} --query=")
     if options.map:
         picture.draw(np.asarray(vectors), texts, labels, Path(options.map))
         log.info(f"saved in {options.map}")
     if query is not None:
         _print_nearest(options, query, texts, vectors)
+
+
+def _for_index(options: EmbedOptions) -> EmbedOptions:
+    """The options with the prompt of passages, if the folder has one. Raises UserError where the index exists."""
+    from train.lab.embedding import index
+
+    index.check_new(options.index)
+    return dataclasses.replace(options, prompt=role_prompts(options)[1])
 
 
 def _items(options: EmbedOptions, data: Data) -> tuple[Sequence[object], list[str]]:

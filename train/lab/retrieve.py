@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.files.strict_json import json_text
-from train.lab.embedding.options import TextEncoderOptions, open_encoder, similarity_of
+from train.lab.embedding.options import TextEncoderOptions, open_encoder, role_prompts, similarity_of
 from train.settings import flags
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ MRR@10, recall@100 and MAP as trec_eval computes them. FOLDER is one of BEIR: co
 qrels/SPLIT.tsv. The built-in collection has questions on deals; metrics with _withheld are of questions with
 combinations that --task=contrast --data.field=query,passage,negative never trains. Beside them stands what BM25 reaches
 by common words, if bm25s is installed. OUT.trec is what trec_eval reads."""
-
-# What folders call the prompts before queries and before passages.
-_QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,16 +116,11 @@ def _by_model(options: RetrieveOptions, texts: "Collection", log: "Log") -> "dic
 
 def _prompts(options: RetrieveOptions) -> tuple[str | None, str | None]:
     """The names of the prompts of queries and of passages: those of flags, or those that the folder has."""
-    from train.runs.run_folder import open_folder
-
-    if options.prompt is not None or not options.run or len(options.runs) > 1:
-        return options.prompt, options.prompt
-    names = open_folder(options.runs[0]).modules.prompts
-    query, passage = (
-        next((name for name in usual if name in names), None) for usual in (_QUERY_PROMPTS, _PASSAGE_PROMPTS)
+    query, passage = role_prompts(options)
+    return (
+        query if options.query_prompt is None else options.query_prompt,
+        passage if options.passage_prompt is None else options.passage_prompt,
     )
-    is_named = options.query_prompt is not None, options.passage_prompt is not None
-    return options.query_prompt if is_named[0] else query, options.passage_prompt if is_named[1] else passage
 
 
 def _means(ranked: "Mapping[str, Ranking]", texts: "Collection") -> dict[str, float]:

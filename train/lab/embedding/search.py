@@ -1,18 +1,34 @@
 """The nearest of many vectors, exactly: by blocks on the device."""
 
 from functools import partial
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+
+class VectorSource(Protocol):
+    """Vectors [N,D] of which slices are read: an array, one that is mapped from a file, or an index."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """N and D."""
+
+    def __len__(self) -> int:
+        """N."""
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Some of them."""
+
+
 # Vectors that are on the device at a time, at most.
 _BLOCK = 1 << 16
 
 
 def nearest(
-    queries: np.ndarray, vectors: np.ndarray, count: int, block: int = _BLOCK, similarity: str = "cosine"
+    queries: np.ndarray, vectors: VectorSource, count: int, block: int = _BLOCK, similarity: str = "cosine"
 ) -> tuple[np.ndarray, np.ndarray]:
     """queries [Q,D], vectors [N,D] -> similarities float32 [Q,count], best first, and their rows int32 [Q,count].
 
