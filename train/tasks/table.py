@@ -13,6 +13,7 @@ from train.tasks import (
     contrast,
     denoise,
     diffuse,
+    forecast,
     image,
     lm,
     mlm,
@@ -46,6 +47,7 @@ ENTRIES: tuple[TaskEntry, ...] = (
     pixels.ENTRY,
     segment.ENTRY,
     restore.ENTRY,
+    forecast.ENTRY,
     skipthought.ENTRY,
     bilm.ENTRY,
 )

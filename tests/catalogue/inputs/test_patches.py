@@ -183,3 +183,26 @@ def test_images_have_neither_sentences_nor_tokens_to_predict(fill):
     for specs in (tfm.masked_lm_specs, tfm.causal_lm_specs, tfm.seq2seq_specs):
         with pytest.raises(ValueError, match="input=patches has no vocabulary to predict"):
             specs(CONFIG)
+
+
+def test_patches_of_one_row_are_pieces_of_a_series(fill):
+    config = tfm.override(CONFIG, {"input.size": 1, "input.patch_height": 1, "input.patch": 3, "position": "none"})
+    tables = fill(tfm.embed_specs(config))
+    series = PIXELS[:, :1]
+    kernel, bias = (np.asarray(part, np.float64) for part in (tables.projection.kernel, tables.projection.bias))
+    assert kernel.shape == (1, 3, 3, 16)
+    pieces = [np.einsum("bwc,wcd->bd", series[:, 0, first : first + 3], kernel[0]) + bias for first in (0, 3)]
+    actual = tfm.embed(tables, config, series)
+    np.testing.assert_allclose(actual[:, 1:], np.stack(pieces, 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"input.patch_height": 3}, "size=4 must be a multiple of patch_height=3; try size=3"),
+        ({"input.patch_height": 1, "input.kernel": 3}, "kernel=3 is a square, and patch_height=1 is for others"),
+    ],
+)
+def test_bad_heights_of_patches(values, message):
+    with pytest.raises(ValueError, match=message):
+        tfm.override(CONFIG, values)

@@ -35,9 +35,9 @@ class PatchEmbed:
 
 def specs(options: Patches, config: Config) -> PatchEmbed:
     """The spec tree of the embeddings."""
-    side, channels = options.kernel or options.patch, options.channels
+    height, width = options.patch_sides if options.kernel is None else (options.kernel, options.kernel)
     return PatchEmbed(
-        projection=linear_specs(config, "hwc", "D", bias=options.bias, h=side, w=side, c=channels),
+        projection=linear_specs(config, "hwc", "D", bias=options.bias, h=height, w=width, c=options.channels),
         positions=POSITIONS[config.position.name].embed_specs(config.position, config),
         cls=vector_spec(config, "D") if options.cls else None,
         distilled=vector_spec(config, "D") if options.distilled else None,
@@ -82,9 +82,9 @@ def patches(options: Patches, pixels: Array) -> Array:
         shifts = squares(pixels, options.kernel, options.patch)
         x = jnp.stack([jnp.stack(row, axis=3) for row in shifts], axis=3)
         return reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
-    (rows, columns), side, batch = options.grid, options.patch, len(pixels)
-    x = reshape_rows(pixels, batch, rows, side, columns, side, options.channels).swapaxes(2, 3)
-    return reshape_rows(x, batch, rows * columns, side, side, options.channels)
+    (rows, columns), (height, width), batch = options.grid, options.patch_sides, len(pixels)
+    x = reshape_rows(pixels, batch, rows, height, columns, width, options.channels).swapaxes(2, 3)
+    return reshape_rows(x, batch, rows * columns, height, width, options.channels)
 
 
 def _with_mask_token(mask_token: Array | None, masked: Array, x: Array) -> Array:
@@ -123,7 +123,7 @@ def _check(options: Patches, pixels: object, types: object) -> None:
 
 def contents(options: Patches, config: Config, count: int, length: int) -> Array:
     """float32 [count,H,W,C]: images, each of one random patch that is repeated."""
-    patch = jax.random.normal(jax.random.key(0), (count, options.patch, options.patch, options.channels))
+    patch = jax.random.normal(jax.random.key(0), (count, *options.patch_sides, options.channels))
     return jnp.tile(patch, (1, *options.grid, 1))
 
 

@@ -70,7 +70,8 @@ class Patches(InputOptions):
 
     size: height of images in pixels, and their width where image_width is none
     image_width: width of images in pixels; none: they are squares
-    patch: side of a patch in pixels
+    patch: side of a patch in pixels; its width, where patch_height is another
+    patch_height: height of a patch, such as 1 for series, images of one row; none: patch
     kernel: side of the square of pixels that a patch is computed from, more than patch where squares overlap; none:
         patch
     channels: numbers of a pixel: 3 for colours, 1 for grey
@@ -87,6 +88,7 @@ class Patches(InputOptions):
     size: int = 224
     image_width: int | None = None
     patch: int = 16
+    patch_height: int | None = None
     kernel: int | None = None
     channels: int = 3
     cls: bool = True
@@ -97,19 +99,30 @@ class Patches(InputOptions):
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, size=1, image_width=1, patch=1, channels=1)
-        check_maximum(
-            self, "no image is as large", **dict.fromkeys(("size", "image_width", "patch", "channels"), 1 << 16)
-        )
-        for name in ("size", "image_width"):
-            pixels = getattr(self, name)
-            if pixels is not None and pixels % self.patch:
-                nearest = max(1, round(pixels / self.patch)) * self.patch
-                raise ValueError(f"{name}={pixels} must be a multiple of patch={self.patch}; try {name}={nearest}")
+        check_minimum(self, size=1, image_width=1, patch=1, patch_height=1, channels=1)
+        sides = ("size", "image_width", "patch", "patch_height", "channels")
+        check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
+        rows = "patch" if self.patch_height is None else "patch_height"
+        self._check_multiple("size", rows)
+        self._check_multiple("size" if self.image_width is None else "image_width", "patch")
+        if self.kernel is not None and self.patch_height is not None:
+            raise ValueError(f"kernel={self.kernel} is a square, and patch_height={self.patch_height} is for others")
         if self.kernel is not None and not self.patch <= self.kernel <= 8 * self.patch:
             raise ValueError(f"kernel={self.kernel} must be at least patch={self.patch} and at most 8 times as much")
         if self.distilled and not self.cls:
             raise ValueError("distilled=true puts a vector behind [CLS], and cls=false has none; add cls=true")
+
+    def _check_multiple(self, name: str, side: str):
+        """Raises ValueError for a side of images that patches do not fill."""
+        pixels, length = getattr(self, name), getattr(self, side)
+        if pixels % length:
+            nearest = max(1, round(pixels / length)) * length
+            raise ValueError(f"{name}={pixels} must be a multiple of {side}={length}; try {name}={nearest}")
+
+    @property
+    def patch_sides(self) -> tuple[int, int]:
+        """Height and width of a patch."""
+        return self.patch_height or self.patch, self.patch
 
     @property
     def pixels(self) -> tuple[int, int, int]:
@@ -122,8 +135,8 @@ class Patches(InputOptions):
 
     @property
     def grid(self) -> tuple[int, int]:
-        height, width, _ = self.pixels
-        return height // self.patch, width // self.patch
+        (height, width, _), (rows, columns) = self.pixels, self.patch_sides
+        return height // rows, width // columns
 
     @property
     def length(self) -> int:

@@ -1,0 +1,1 @@
+"""Series of numbers: files, built-in ones, and windows of them."""
