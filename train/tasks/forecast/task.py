@@ -82,13 +82,13 @@ def load(run: Run[Forecast], log: Log, saved: Saved | None = None, valid_only: b
         raise UserError(
             f"--init and --resume bring {saved.processor}, and this run has {processor}; leave out flags that differ"
         )
-    alone = bool(valid_only and run.data.eval)
-    series = files.read(run.data.eval if alone else run.data.source, run.data.field)
-    other = files.read(run.data.eval, run.data.field) if run.data.eval else series
+    evaluates = bool(valid_only and run.data.eval)
+    series = files.read(run.data.eval if evaluates else run.data.source, run.data.field)
+    valid_series = files.read(run.data.eval, run.data.field) if run.data.eval else series
     train_rows = None
     if run.data.eval:
-        parts = {name: (0, len(values), processor.context) for name, values in other.items()}
-        if not alone:
+        parts = {name: (0, len(values), processor.context) for name, values in valid_series.items()}
+        if not evaluates:
             all_of = {name: (0, len(values), len(values)) for name, values in series.items()}
             train_rows = ForecastRows(series, processor, all_of, 1, run.row_tokens)
     else:
@@ -97,13 +97,13 @@ def load(run: Run[Forecast], log: Log, saved: Saved | None = None, valid_only: b
         train_rows = ForecastRows(
             series, processor, {name: (0, cut, cut) for name, cut in cuts.items()}, 1, run.row_tokens
         )
-    valid_rows = ForecastRows(other, processor, parts, task.horizon, run.row_tokens)
+    valid_rows = ForecastRows(valid_series, processor, parts, task.horizon, run.row_tokens)
     if not len(valid_rows):
         raise UserError(
             f"no series of {run.data.eval or run.data.source} has {processor.context + processor.horizon:,} values, a "
             "window and its forecast; name longer ones, or say a smaller --model.input.image-width"
         )
-    hashes = [[f"{name} {values.tobytes().hex()}" for name, values in part.items()] for part in (series, other)]
+    hashes = [[f"{name} {values.tobytes().hex()}" for name, values in part.items()] for part in (series, valid_series)]
     facts = {"hash": cache.digest(*hashes), "segmentation_hash": ""}
     sizes = {"classes": task.horizon * len(task.levels)}
     return Corpus(run, processor, [train_rows] if train_rows else [], valid_rows, sizes, facts)
