@@ -46,9 +46,9 @@ def _read_file(path: Path, field: str) -> dict[str, np.ndarray]:
     if len(lines) < 2:
         raise UserError(f"{path} has no values under its first line, the names of its columns; check the file")
     names, rows = lines[0], lines[1:]
-    for number, row in enumerate(rows, 2):
+    for line, row in enumerate(rows, 2):
         if len(row) != len(names):
-            raise UserError(f"{path}, line {number}, has {len(row)} columns, and the first line names {len(names)}")
+            raise UserError(f"{path}, line {line}, has {len(row)} columns, and the first line names {len(names)}")
     chosen = names if field == ALL else field.split(",")
     if missing := [name for name in chosen if name not in names]:
         raise UserError(f"{path} has no column {missing[0]!r} (it has {', '.join(names)}); name it with --data.field")
@@ -75,11 +75,11 @@ def _number(cell: str) -> float | None:
 def _numbers(path: Path, name: str, cells: list[str]) -> np.ndarray:
     """The values of a column. Raises UserError for a gap."""
     values = [_number(cell) for cell in cells]
-    for number, (cell, value) in enumerate(zip(cells, values, strict=True), 2):
+    for line, (cell, value) in enumerate(zip(cells, values, strict=True), 2):
         if value is None:
             shown = repr(cell[:20]) if cell.strip() else "nothing"
             raise UserError(
-                f"{path}, line {number}, has {shown} in the column {name!r}; fill the gap, or name other columns "
+                f"{path}, line {line}, has {shown} in the column {name!r}; fill the gap, or name other columns "
                 "with --data.field"
             )
     return np.array(values, np.float64)
