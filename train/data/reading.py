@@ -19,7 +19,7 @@ from train.screens.console import Log
 from train.text.special import SpecialTokens
 
 # The shortest rows that texts share, and the places of a row for each text that may stand in it.
-_SHORTEST, _PLACES = 64, 4
+SHORTEST, _PLACES = 64, 4
 
 # The shortest row of a text of its own.
 _SHORTEST_ALONE = 8
@@ -134,7 +134,7 @@ def _batches(sizes: np.ndarray, model: tfm.Config, longest: int, batch: int) -> 
 def _shared_rows(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """sizes [N,n] of examples -> the row of each, and the length of every row: full ones, as short as texts allow."""
     totals = np.maximum(sizes.sum(1), 1)
-    lengths = [min(_SHORTEST, tfm.bucket(int(totals.sum())))]
+    lengths = [min(SHORTEST, tfm.bucket(int(totals.sum())))]
     while lengths[-1] < totals.max():
         lengths.append(2 * lengths[-1])
     return best_fit(totals, lengths, [_slots(length, sizes.shape[1]) for length in lengths])

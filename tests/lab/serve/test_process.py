@@ -195,3 +195,20 @@ def test_bad_starts(home, name, monkeypatch):
     assert sentence in err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
+
+
+def test_load_changes_no_answer(port, tmp_path, capsys):
+    """Many clients lose no answer, and have those of a client alone."""
+    pytest.importorskip("httpx")
+    from train.lab.timing.serving import main as measure
+
+    bodies = [{"model": "mlm", "input": f"the cat {number}"} for number in range(6)]
+    (tmp_path / "bodies.jsonl").write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    flags = [f"--url=http://127.0.0.1:{port}", f"--bodies={tmp_path}/bodies.jsonl", "--clients=8", "--requests=40"]
+    assert measure([*flags, "--path=/v1/embeddings"]) == 0
+    alone, together = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (alone["requests"], together["requests"]) == (6, 40)
+    assert [together["lost"], together["changed"]] == [0, 0]
+    assert measure([*flags, "--path=/fill"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[1])["lost"] == 40
+    assert measure([*flags, "--path=/fill", "--bodies=nothing.jsonl"]) == 2
