@@ -202,7 +202,7 @@ def test_load_changes_no_answer(port, tmp_path, capsys):
     pytest.importorskip("httpx")
     from train.lab.timing.serving import main as measure
 
-    bodies = [{"model": "mlm", "input": f"the cat {number}"} for number in range(6)]
+    bodies = [{"model": "mlm", "input": f"the cat {row}"} for row in range(6)]
     (tmp_path / "bodies.jsonl").write_text("".join(json.dumps(body) + "\n" for body in bodies))
     flags = [f"--url=http://127.0.0.1:{port}", f"--bodies={tmp_path}/bodies.jsonl", "--clients=8", "--requests=40"]
     assert measure([*flags, "--path=/v1/embeddings"]) == 0

@@ -29,7 +29,7 @@ _PATIENCE = 600
 
 
 @dataclass
-class Load:
+class Replies:
     """Answers to bodies, by the number of the body, and how they came."""
 
     seconds: list[float] = field(default_factory=list)
@@ -84,35 +84,35 @@ def _bodies(path: str) -> list[Json]:
 
 async def _send(
     url: str, bodies: Sequence[Json], order: Iterator[int] | range, clients: int, rate: float, expected: dict[int, Json]
-) -> Load:
+) -> Replies:
     """Sends the bodies in this order, by so many clients at once; no more than `rate` a second."""
     import httpx
 
-    load, order, begin = Load(), iter(order), time.perf_counter()
+    replies, order, begin = Replies(), iter(order), time.perf_counter()
 
     async def work(client: httpx.AsyncClient):
         for row in order:
-            await asyncio.sleep(begin + len(load.seconds) / rate - time.perf_counter())
+            await asyncio.sleep(begin + len(replies.seconds) / rate - time.perf_counter())
             start = time.perf_counter()
             try:
                 response = await client.post(url, json=bodies[row], timeout=_PATIENCE)
             except httpx.HTTPError:
-                load.lost += 1
+                replies.lost += 1
                 continue
-            load.seconds.append(time.perf_counter() - start)
+            replies.seconds.append(time.perf_counter() - start)
             if response.status_code != 200:
-                load.lost += 1
+                replies.lost += 1
                 continue
             answer = response.json()
-            load.tokens += answer.get("usage", {}).get("completion_tokens", 0)
-            load.answers.setdefault(row, answer)
-            load.changed += row in expected and not _same(answer, expected[row])
+            replies.tokens += answer.get("usage", {}).get("completion_tokens", 0)
+            replies.answers.setdefault(row, answer)
+            replies.changed += row in expected and not _same(answer, expected[row])
 
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     async with httpx.AsyncClient(limits=limits) as client:
         await asyncio.gather(*(work(client) for _ in range(clients)))
-    load.wall = time.perf_counter() - begin
-    return load
+    replies.wall = time.perf_counter() - begin
+    return replies
 
 
 def _same(answer: Json, expected: Json) -> bool:
