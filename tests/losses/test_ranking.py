@@ -47,6 +47,7 @@ def test_margins_and_divergences_are_loops(strict):
     assert np.isfinite(jax.grad(lambda x: tfm.divergences(x, teacher, jnp.asarray(present), 0.5).sum())(scores)).all()
 
 
+@pytest.mark.slow
 def test_lambda_losses_of_a_list_of_two(strict):
     """The only pair weighs by the change of nDCG when both change places, and by ten times its bound."""
     scores, grades, present = np.float32([[0.5, 1.5, 9]]), np.float32([[2, 0, 3]]), jnp.asarray([[True, True, False]])

@@ -70,6 +70,7 @@ def preset_run(*flags):
     return resolve.fill_from_data(run, explicit, {}, "gpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "run", "kernel"),
     [

@@ -56,6 +56,7 @@ def draws(*flags):
         return str(job.train_step.trace(job.state, largest_batch(job)).jaxpr).count("random_bits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "extra"),
     [

@@ -89,6 +89,7 @@ def test_an_overflow_changes_nothing_but_the_scale():
     assert int(last.opt[1][0].count) == 30 - sum(overflows)
 
 
+@pytest.mark.slow
 def test_the_scale_is_doubled_after_many_updates():
     _, states = train("float16", 2, updates=np.int32(loss_scale.GROW_AFTER - 1))
     assert [float(state.scale.value) for state in states] == [2 * loss_scale.FIRST] * 2

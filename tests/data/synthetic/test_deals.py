@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from train.data.synthetic import deals
 
 
@@ -14,6 +16,7 @@ def meanings(text, fields):
     }
 
 
+@pytest.mark.slow
 def test_relevant_passages_have_all_meanings_of_the_question():
     collection = deals.read().collection
     for query, judged in collection.qrels.items():
@@ -25,6 +28,7 @@ def test_relevant_passages_have_all_meanings_of_the_question():
     assert all(collection.qrels.values())
 
 
+@pytest.mark.slow
 def test_training_lacks_withheld_combinations_and_the_passages_of_the_collection():
     data = deals.read()
     pairs = {tuple(pair.split()) for pair in deals.WITHHELD["colour", "goods"].split(", ")}

@@ -109,6 +109,7 @@ def test_losses_and_gradients_are_those_of_sentence_transformers(kind, sizes):
     np.testing.assert_allclose(gradient, parameters.grad.numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_first_numbers_are_vectors_of_their_own():
     """The loss is the sum of those of cut vectors, and one that is not cut has the sizes of all."""
     vectors = np.random.default_rng(1).normal(size=(ROWS, 2, WIDTH)).astype(np.float32)
@@ -119,6 +120,7 @@ def test_first_numbers_are_vectors_of_their_own():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sides", [2, 3])
 def test_duplicates_change_no_loss(sides):
     """A batch with all rows twice has the mean loss of the batch, both ways and with wrong texts too."""
