@@ -13,7 +13,7 @@ def generate(count: int = _COUNT, length: int = _LENGTH) -> dict[str, np.ndarray
     rng, hours = np.random.default_rng(0), np.arange(length)
     series = {}
     for n in range(count):
-        angle, strength = 2 * np.pi * hours / PERIOD, 1 + 0.4 * np.sin(2 * np.pi * hours / rng.uniform(150, 400))
+        angle, strength = 2 * np.pi * hours / PERIOD, 1 + 0.7 * np.sin(2 * np.pi * hours / rng.uniform(120, 300))
         day = np.sin(angle + rng.uniform(0, 6.28)) + rng.uniform(0.2, 0.6) * np.sin(2 * angle + rng.uniform(0, 6.28))
         noise = np.zeros(length)
         for hour in range(1, length):
