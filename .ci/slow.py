@@ -55,6 +55,7 @@ STEPS = {
     "real weights": (
         "tests/real/test_lora.py",
         "tests/real/test_minilm.py",
+        "tests/real/test_mutated.py",
         "tests/real/test_smollm2.py",
     ),
 }
