@@ -61,7 +61,8 @@ PROMPT = {"prompts": {"query": "red sun . "}, "default_prompt_name": "query"}
 def test_poolings(base, tmp_path, mode, with_prompt):
     model = saved(base, tmp_path, {"pooling_mode": mode, "include_prompt": with_prompt}, length=12, **PROMPT)
     expected = model.encode(TEXTS, batch_size=2)
-    np.testing.assert_allclose(embed(tmp_path, TEXTS), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    atol = 2e-6 * np.abs(expected).max()  # a maximum is a number of one token: 1.2e-6 in one of 160
+    np.testing.assert_allclose(embed(tmp_path, TEXTS), expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("activation", ["Tanh", "Identity", "GELU", "ReLU", "SiLU", "Sigmoid", "ELU", "LeakyReLU"])
