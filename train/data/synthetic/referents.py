@@ -6,6 +6,9 @@
 Who fails is too slow or too weak, and what is not caught or lifted too fast or too heavy. Both nouns may do and suffer
 the same; voice, and what stands before and between them, change their places. So a reader must know which noun a
 continuation names, what it does in the sentence, and what the last word says of that.
+
+A fifth of the sentences are in passive voice, 0.7 of the pronouns mean who fails, and there are four nouns that may be
+either: with ten, a small model knew the first sentence above alone (docs/guide/choice.md).
 """
 
 import random
@@ -25,7 +28,10 @@ VERBS = tuple(
 # Those of the first sentence above, and nouns that are either.
 CROSSING = ("cross", "crossed", ("tired", "lazy", "scared", "slow"), ("wide", "busy", "icy", "long"))
 CROSSED = ("street", "bridge", "river", "field")
-NOUNS = ("animal", "dog", "robot", "horse", "truck", "bear", "drone", "goat", "boat", "cat")
+NOUNS = ("animal", "dog", "robot", "horse")
+
+# The shares of active sentences, and of pronouns that mean who fails.
+ACTIVE, FAILS = 0.8, 0.7
 
 _OPENINGS = ("", "yesterday ", "in the morning ", "after the long rain ", "as we all know ")
 _BETWEEN = ("", "", "old ", "big ", "green ")
@@ -40,10 +46,10 @@ def draw(low: int, high: int, rng: random.Random) -> dict[str, object]:
     verb, participle, of_subject, of_object = CROSSING if is_crossing else rng.choice(VERBS)
     subject = rng.choice(NOUNS)
     target = rng.choice(CROSSED if is_crossing else [noun for noun in NOUNS if noun != subject])
-    means_subject = rng.random() < 0.5
+    means_subject = rng.random() < FAILS
     reason = rng.choice(of_subject if means_subject else of_object)
     first, second = rng.choice(_BETWEEN), rng.choice(_BETWEEN)
-    if rng.random() < 0.5:
+    if rng.random() < ACTIVE:
         clause = f"the {first}{subject} didn't {verb} the {second}{target}"
     else:
         clause = f"the {second}{target} wasn't {participle} by the {first}{subject}"
