@@ -62,7 +62,8 @@ _LISTED = (
         "model.init_std",
     ),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
-    "optim.cautious_",
+    *("optim.cautious_", "optim.eps"),
+    *("task.both_ways", "task.sizes", "task.query_prompt", "task.passage_prompt", "task.candidates", "task.scale"),
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
