@@ -75,6 +75,7 @@ WHOLE = {
     "/v1/completions": {"prompt": "the cat", "max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "seed": 1, "n": 1},
     "/v1/embeddings": {"input": ["the cat", "a dog"], "dimensions": 8, "encoding_format": "float"},
     "/fill": {"texts": "the [MASK] sat", "top_k": 3},
+    "/attention": {"texts": "the cat"},
     "/rerank": {"query": "cat", "texts": ["a", "b"], "return_text": True},
 }
 ODD = [

@@ -4,6 +4,7 @@ import base64
 import concurrent.futures
 import contextlib
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from small import FLAGS, call, write_text
 
 from train.generate import main as generate
 from train.main import main
+from train.predict import main as predict
 
 pytest.importorskip("starlette")
 pytest.importorskip("prometheus_client")
@@ -254,3 +256,29 @@ def test_pages(server):
     page = server.get("/").text
     assert "connect-src 'self'" in page
     assert '"abilities":' in page.replace('"abilities": ', '"abilities":')
+
+
+def maps_of(page):
+    """The maps of a page of attention."""
+    return json.loads(re.search(r'json">(.*?)</script>', page)[1])["maps"]
+
+
+def test_attention_is_that_of_the_command(home, server):
+    """The page of /attention holds the maps that train.predict --attention draws."""
+    with contextlib.chdir(home):
+        for name in ("lm", "mlm", "classify", "translate"):
+            text = "the [MASK] sat" if name == "mlm" else "the cat sat"
+            response = server.post("/attention", json={"model": name, "texts": text})
+            assert response.status_code == 200, response.text
+            code, _, err = call(predict, f"--run={name}", f"--text={text}", f"--attention={name}.html")
+            assert code == 0, err
+            pages = [
+                re.search(r'json">(.*?)</script>', page)[1]
+                for page in (response.text, Path(f"{name}.html").read_text())
+            ]
+            served, drawn = (json.loads(page)["maps"] for page in pages)
+            assert served == drawn
+    for texts, sentence in ((["a", "b"], "one text"), ("a " * 200, "tokens, and attention is shown for 128")):
+        response = server.post("/attention", json={"model": "lm", "texts": texts})
+        assert response.status_code == 422
+        assert sentence in response.json()["error"]["message"]

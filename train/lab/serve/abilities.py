@@ -16,6 +16,7 @@ from train.generation.options import GenerateOptions
 from train.generation.writer import ContinuationWriter
 from train.lab.embedding.folder import FolderEncoder, Pooling
 from train.lab.serve.engine import BatchQueue, Content, EngineWork, Said
+from train.lab.serve.looking import looking
 from train.lab.serve.options import ServeOptions
 from train.lab.serve.writing import SlotWriter
 from train.runs.hf_folder import HfFolder
@@ -37,7 +38,7 @@ class Served(NamedTuple):
     name: what requests call it
     folder: where it is
     tokenizer: a copy that counts tokens, on the thread that reads requests
-    batches: by ability (embed, classify, fill, translate, rank), what reads texts
+    batches: by ability (embed, classify, fill, translate, rank, look), what reads texts
     writer: what writes texts, of a language model
     continues: what knows the prompts of that
     chats: whether its folder has a template of conversations
@@ -79,13 +80,15 @@ def load(path: str, options: ServeOptions, log: Log) -> Served:
         params = folder.load(log=log.info)
         continues = _continuing(path, folder, params)
         writer = SlotWriter(continues.params, continues.decoder.config, options.slots, options.queue)
-        return Served(name, folder, tokenizer, {}, writer, continues, _chats(folder))
+        looks = {ability: batched(answer) for ability, answer in looking(params, folder).items()}
+        return Served(name, folder, tokenizer, looks, writer, continues, _chats(folder))
     answers: dict[str, Callable[[list[Content]], Sequence[Said]]] = {}
     if task in _PREDICTED and not _has_modules(folder):
         params = folder.load(log=log.info)
         ability, contents = _PREDICTED[task]
         assert folder.task.predictor is not None, "tasks that predict"
         answers[ability] = partial(_predict, folder.task.predictor, contents, params, folder, quiet)
+        answers |= looking(params, folder)
         if ability == "classify":
             answers["rank"] = partial(_ranking, params, folder, quiet)
     if "classify" not in answers and task != "translate":

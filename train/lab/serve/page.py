@@ -10,7 +10,7 @@ _HTML = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>tfm</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline';
-script-src 'unsafe-inline'; connect-src 'self'">
+script-src 'unsafe-inline'; connect-src 'self'; frame-src blob:">
 <style>
 :root { color-scheme: light dark; --line: #b8b8b8; --mark: #0072b2 }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 52em; margin: 2em auto; padding: 0 1em }
@@ -23,7 +23,7 @@ button { cursor: pointer } textarea { width: 100%; box-sizing: border-box; resiz
 label { display: block; margin: .6em 0 .2em } .row { display: flex; gap: 1em; flex-wrap: wrap; align-items: end }
 .row label { margin: 0 } output { display: block; white-space: pre-wrap; border-left: 4px solid var(--mark);
 padding: .4em .8em; margin: 1em 0; min-height: 1.5em } table { border-collapse: collapse }
-td { padding: .1em .8em .1em 0 }
+td { padding: .1em .8em .1em 0 } iframe { width: 100%; height: 40em; border: 0; background: #fff }
 .bar { display: inline-block; height: .7em; background: var(--mark) } .error { border-color: #d55e00 }
 </style></head><body>
 <h1>tfm <span id="names"></span></h1>
@@ -99,6 +99,10 @@ const KINDS = {
   translate: { title: "Translate", fields: [["text", "Sentences, one a line", 4]],
     run: async (model, v, show, signal) =>
       show((await ask("/translate", { model, texts: lines(v.text) }, signal)).join("\\n")) },
+  look: { title: "Look at attention", fields: [["text", "A text", 3]],
+    run: async (model, v, show, signal) => {
+      const shown = await (await post("/attention", { model, texts: v.text }, signal)).blob();
+      show(make("iframe", { title: "attention", src: URL.createObjectURL(shown) })); } },
 };
 async function rank(model, v, show, signal) {
   const rows = await ask("/rerank", { model, query: v.text, texts: lines(v.texts), return_text: true }, signal);
@@ -138,8 +142,8 @@ function open(model, ability, tab) {
   panel.setAttribute("aria-labelledby", tab.id); panel.replaceChildren(form);
 }
 const nav = document.querySelector("nav");
-for (const { name, abilities } of models) for (const ability of abilities) {
-  if (!KINDS[ability]) continue;
+for (const { name, abilities } of models) for (const ability of Object.keys(KINDS)) {
+  if (!abilities.includes(ability)) continue;
   const title = KINDS[ability].title + (models.length > 1 ? ` (${name})` : "");
   const tab = make("button", { id: `tab-${nav.children.length}`, textContent: title, role: "tab" });
   tab.setAttribute("aria-controls", "panel"); tab.setAttribute("role", "tab");

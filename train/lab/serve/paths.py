@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import HTMLResponse, StreamingResponse
 
 from train.lab.embedding.search import normalize
 from train.lab.serve.app import Handler, Server, count_tokens
@@ -15,8 +15,8 @@ from train.lab.serve.body import Body, Interval, Json, Refused
 from train.lab.serve.completions import read_order
 from train.lab.serve.streams import PieceStream, events
 
-# The most candidates for a blank.
-_CANDIDATES = 100
+# The most candidates for a blank, and tokens whose attention is shown.
+_CANDIDATES, _LOOKED = 100, 128
 
 
 async def embeddings(server: Server, body: Body, request: Request) -> Json:
@@ -96,6 +96,20 @@ async def translate(server: Server, body: Body, request: Request) -> Json:
     return [row["translation"] for row in rows]
 
 
+async def attention(server: Server, body: Body, request: Request) -> Json:
+    """/attention: a page of where the model looks in a text or a pair, to be turned to a layer, a head and a word."""
+    model = server.model_for(body, "look")
+    texts = body.pairs("texts")
+    body.finish()
+    if len(texts) != 1:
+        raise Refused(422, "texts must be one text, or one pair")
+    counts = count_tokens(model, _flat(texts))
+    if sum(counts) > _LOOKED:
+        raise Refused(422, f"the text has {sum(counts)} tokens, and attention is shown for {_LOOKED}; shorten it")
+    (page,) = await server.ask(model, "look", texts, [sum(counts)])
+    return HTMLResponse(page)
+
+
 async def completions(server: Server, body: Body, request: Request, kind: str = "completion") -> Json:
     """/v1/completions and /v1/chat/completions, as OpenAI has them."""
     model = server.model_for(body, "complete" if kind == "completion" else "chat")
@@ -128,4 +142,5 @@ PATHS: dict[str, Handler] = {
     "/classify": classify,
     "/fill": fill,
     "/translate": translate,
+    "/attention": attention,
 }

@@ -35,15 +35,19 @@ def warm(models: Sequence[Served], options: ServeOptions, log: Log):
 
 def _contents(ability: str, folder: RunFolder | HfFolder, budget: int) -> Iterator[list[Content]]:
     """Batches in all shapes within a budget of tokens: 1, 2, 4, ... rows of 8, 16, 32, ... tokens. Texts that share
-    rows have several of the longer ones alone."""
+    rows have several of the longer ones alone. Translations of long texts, and pages of attention, are compiled when
+    they are asked for."""
     longest, shares = folder.window, can_share(folder.config.model)
     shapes: dict[str, tuple[int, Callable[[str], Content]]] = {
         "embed": (1, str),
-        "translate": (1, str),
         "classify": (1, lambda text: (text,)),
         "rank": (2, lambda text: (text, text)),
         "fill": (1, lambda text: (f"{text} [MASK]", 5)),
     }
+    if ability == "translate":
+        yield from ([" ".join(["the"] * words)] * count for words in (2, 12, 48) for count in (1, 4, 16))
+    if ability not in shapes:
+        return
     parts, content = shapes[ability]
     length = 8
     while length <= min(longest, budget):
