@@ -5,6 +5,7 @@ from functools import partial
 from typing import TypeAlias
 
 from tfm.params import PyTree
+from train import UserError
 from train.attention import maps, pictures
 from train.lab.serve.engine import Content, Said
 from train.runs.hf_folder import HfFolder
@@ -27,12 +28,14 @@ def looking(params: PyTree, folder: RunFolder | HfFolder) -> dict[str, Callable[
 
 
 def _pages(attended: Attended, params: PyTree, folder: RunFolder | HfFolder, texts: list[Content]) -> list[Said]:
-    """A page for each text, or pair of texts."""
+    """A page for each text, or pair of texts. Raises UserError for one without tokens."""
     pages = []
     for parts in texts:
         options = PredictOptions(run=str(folder.path), text=parts[0], pair="".join(parts[1:]))
         with control_tokens.reading(folder.config.data.control_tokens):
             row = attended(options, folder)
+            if not len(row.tokens):
+                raise UserError("the text has no tokens; send some words")
             shown = maps.attention_maps(params, folder, row, Log(quiet=True))
         pages.append(pictures.page(parts[0], shown))
     return pages
