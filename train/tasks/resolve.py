@@ -52,6 +52,7 @@ _LISTED = (
     *("cpu.", "distributed.", "teacher.", "init_head", "init_embeddings", "freeze_", "log.layers", "checkpoint.verify"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language", "data.control_tokens"),
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "model.pad_"),
+    "model.ffn_dropout",
     *(
         "tokenizer.sentinels",
         "tokenizer.alphabet",
