@@ -1,5 +1,9 @@
 """Entries of the cache are whole, or they are made again."""
 
+import concurrent.futures
+import os
+import time
+
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -56,6 +60,23 @@ def test_the_first_of_two_entries_stays(folder):
     cache.write(folder / "a", b"again")
     assert bytes(cache.read(folder / "a")) == b"again"
     assert [path.name for path in folder.iterdir()] == ["a"]
+
+
+def test_who_needs_what_another_makes_waits_for_it(folder, capsys):
+    """Eight at once: one makes the entry, of random bytes, and all have these. Nothing is left of their lock."""
+    drawn = []
+
+    def make():
+        time.sleep(0.2)
+        drawn.append(os.urandom(8))
+        cache.write(folder / "a", drawn[-1])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        started = [pool.submit(cache.entry, folder / "a", make) for _ in range(8)]
+        contents = [bytes(future.result()) for future in started]
+    assert contents == drawn * 8
+    assert [path.name for path in folder.iterdir()] == ["a"]
+    assert "waiting for another process that makes the same entry" in capsys.readouterr().err
 
 
 def test_an_interrupted_entry_leaves_nothing(folder):

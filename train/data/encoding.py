@@ -37,12 +37,7 @@ def chunks(text: str) -> Iterator[str]:
 def encode_documents(tokenizer, documents: Iterable[Document]) -> Iterator[EncodedPiece]:
     """The ids of documents in their order, without marks; what is in memory does not grow with a document."""
     for batch in _batches(tokenizer, documents):
-        # Places of tokens in the text are computed where they are needed: M63.
-        offsets = any(piece.context for piece in batch)
-        encodings = control_tokens.encode(tokenizer, [piece.text for piece in batch], offsets=offsets)
-        in_context = control_tokens.ids_of(tokenizer, encodings)
-        for piece, encoding, ids_in_context in zip(batch, encodings, in_context, strict=True):
-            ids = ids_in_context[_tokens_before(encoding, piece.context) :]
+        for piece, ids in zip(batch, _encode(tokenizer, batch), strict=True):
             yield EncodedPiece(ids, piece.is_last, len(piece.text) - piece.context)
 
 
@@ -102,6 +97,15 @@ def _cut(tokenizer, text: str, start: int, searched: int, is_end: bool) -> tuple
             if place > line and not any(first < place - line < last for first, last in window.offsets):
                 return place, line
     return None
+
+
+def _encode(tokenizer, pieces: list[_Piece]) -> list[np.ndarray]:
+    """The ids of each piece, int64, without those of its context."""
+    # Places of tokens in the text are computed where they are needed: M63.
+    offsets = any(piece.context for piece in pieces)
+    encodings = control_tokens.encode(tokenizer, [piece.text for piece in pieces], offsets=offsets)
+    in_context = zip(pieces, encodings, control_tokens.ids_of(tokenizer, encodings), strict=True)
+    return [ids[_tokens_before(encoding, piece.context) :] for piece, encoding, ids in in_context]
 
 
 def _tokens_before(encoding, context: int) -> int:

@@ -177,11 +177,13 @@ def best_fit(
     """
     rows_with: list[list[int]] = [[] for _ in range(lengths[-1] + 1)]  # by free places
     row_of = np.zeros(len(sizes), np.int64)
-    row_lengths: list[int] = []
-    free_slots: list[int] = []  # of each row
     free = 0  # bit f is set if a row has f free places: the lowest bit fits best
     limits = dict(zip(lengths, slots or [len(sizes)] * len(lengths), strict=True))
-    for piece in np.argsort(-sizes, kind="stable"):
+    by_size = np.argsort(-sizes, kind="stable")
+    full = int((sizes == lengths[-1]).sum())  # these come first, and have a row each
+    row_of[by_size[:full]] = np.arange(full)
+    row_lengths, free_slots = [lengths[-1]] * full, [0] * full  # of each row
+    for piece in by_size[full:]:
         size = int(sizes[piece])
         fitting = free >> size
         if fitting:

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from train import UserError
 from train.data.encoding import chunks, encode_documents
 from train.files import cache
 from train.settings.schema import Run
@@ -147,16 +146,15 @@ def encode(
     key = cache.digest([tokenize.fingerprint(tokenizer), read, *segmentation.drawn, *marked], texts)
     path = cache.cache_dir() / "tokens" / key
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
-    content = cache.read(path)
-    if content is None:
+
+    def make() -> None:
         with (
             random_splits(tokenizer, segmentation.dropout, segmentation.sampling),
             log.progress(f"tokenizing {name}", sum(map(len, texts))) as advance,
         ):
             _write(tokenizer, texts, advance, path, dtype, before, after)
-        content = cache.read(path)
-    if content is None:
-        raise UserError(f"{path} is damaged as soon as it is written; check the disk, or choose another TFM_CACHE")
+
+    content = cache.entry(path, make)
     ids_end = len(content) - 8 * (len(texts) + 1)
     ids, starts = np.frombuffer(content[:ids_end], dtype), np.frombuffer(bytes(content[ids_end:]), np.int64)
     counted = None

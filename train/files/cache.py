@@ -4,10 +4,13 @@ Every entry ends with its checksum. An entry that is damaged is as good as absen
 """
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import mmap
 import os
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -53,11 +56,43 @@ def json_value(name: str, make: Callable[[], Value], companions: Iterable[Path] 
     path = cache_dir() / f"{name}.json"
     if not all(entry.exists() for entry in companions):
         path.unlink(missing_ok=True)
+    return json.loads(bytes(entry(path, lambda: write(path, json.dumps(make()).encode()))))
+
+
+def entry(path: Path, make: Callable[[], object]) -> memoryview:
+    """The content of an entry, mapped into memory. `make()` writes an absent one, while others of this machine that
+    need it wait. Raises OSError for an entry that is damaged as soon as it is written."""
     content = read(path)
     if content is None:
-        content = memoryview(json.dumps(make()).encode())
-        write(path, content)
-    return json.loads(bytes(content))
+        with _locked(path):
+            if read(path) is None:
+                make()
+            content = read(path)
+    if content is None:
+        raise OSError(errno.EIO, "damaged as soon as it was written", str(path))
+    return content
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Waits for the process of this machine that makes this entry, if there is one that lives."""
+    lock = path.with_name(f"{PART}lock-{path.name}")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    is_locked = False
+    while not is_locked:
+        with lock.open("wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("waiting for another process that makes the same entry of the cache", file=sys.stderr)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):  # that process has removed the file
+                is_locked = os.path.samestat(os.fstat(file.fileno()), lock.stat())
+            if is_locked:
+                try:
+                    yield
+                finally:
+                    lock.unlink()
 
 
 def write(path: Path, data: bytes | memoryview):

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -54,13 +55,14 @@ def encode(tokenizer: AnyTokenizer, texts: Sequence[Any], offsets: bool = True, 
 
 def ids_of(tokenizer: AnyTokenizer, encodings: "Iterable[Encoding]") -> Iterator[np.ndarray]:
     """The ids of texts, int64. A vocabulary may have a control token as a word of its own: it is unknown in a text."""
-    special = special_tokens(tokenizer)
-    control = [token for token in _contents(tokenizer).values() if token != special.unk]
+    unk = special_tokens(tokenizer).unk
+    control = [token for token in _contents(tokenizer).values() if token != unk]
     is_control = np.zeros(max(control, default=0) + 2, bool)
     is_control[control] = mode() != "keep"
     for encoding in encodings:
-        ids = np.asarray(encoding.ids, np.int64)
-        yield np.where(is_control[np.minimum(ids, len(is_control) - 1)], special.unk, ids)
+        ids = np.frombuffer(array("I", encoding.ids), np.uint32).astype(np.int64)
+        is_foreign = is_control[np.minimum(ids, len(is_control) - 1)]
+        yield np.where(is_foreign, unk, ids) if is_foreign.any() else ids
 
 
 def count(tokenizer: AnyTokenizer, texts: Iterable[Any]) -> Counter[str]:

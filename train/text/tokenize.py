@@ -70,12 +70,12 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
         return tokenizer
     key = cache.digest([options.kind, str(options.vocab), f"{options.lower} {options.strip_accents}"], texts)
     path = cache.cache_dir() / "tokenizers" / f"{key}.json"
-    content = cache.read(path)
-    if content is None:
+
+    def make() -> None:
         with log.waiting(_training_message(options, texts)):
-            content = memoryview(train(options, texts).to_str().encode())
-        cache.write(path, content)
-    tokenizer = Tokenizer.from_buffer(bytes(content))
+            cache.write(path, train(options, texts).to_str().encode())
+
+    tokenizer = Tokenizer.from_buffer(bytes(cache.entry(path, make)))
     sentinels.add(tokenizer, options.sentinels)
     return tokenizer
 
