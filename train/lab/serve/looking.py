@@ -11,6 +11,7 @@ from train.lab.serve.engine import Content, Said
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
 from train.screens.console import Log
+from train.settings.gate import user_errors
 from train.settings.predict import PredictOptions
 from train.tasks.record import AttendedRow
 from train.text import control_tokens
@@ -31,7 +32,10 @@ def _pages(attended: Attended, params: PyTree, folder: RunFolder | HfFolder, tex
     """A page for each text, or pair of texts. Raises UserError for one without tokens."""
     pages = []
     for parts in texts:
-        options = PredictOptions(run=str(folder.path), text=parts[0], pair="".join(parts[1:]))
+        if not parts[0]:
+            raise UserError("the text is empty; send some words")
+        with user_errors():
+            options = PredictOptions(run=str(folder.path), text=parts[0], pair="".join(parts[1:]))
         with control_tokens.reading(folder.config.data.control_tokens):
             row = attended(options, folder)
             if not len(row.tokens):
