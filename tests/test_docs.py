@@ -33,6 +33,7 @@ NOT_RUN = {
     "docs/library/task.md",
     "docs/library/plain.md",
     "docs/guide/export.md",
+    "docs/guide/serve.md",
 }
 
 

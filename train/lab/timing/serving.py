@@ -1,13 +1,5 @@
-"""A running server (`train.serve`) under load: requests a second, times of answers, and whether company changes one.
+"""A running server (`train.serve`) under load: requests a second, times of answers, and whether company changes one."""
 
-    python -m train.lab.timing.serving --url=http://127.0.0.1:8000 --path=/v1/embeddings --bodies=FILE.jsonl
-
-A line of the file is the body of a request. Each is first sent alone, then all again by many clients, until there are
-enough requests. Prints a line of JSON for both: `lost` requests had no answer with status 200; `changed` ones had
-another answer than alone. Numbers that differ by less than 1e-5 are equal. Needs httpx.
-"""
-
-import argparse
 import asyncio
 import itertools
 import json
@@ -18,14 +10,45 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.lab.serve.body import Json
+from train.settings import flags
+
+USAGE = """usage: python -m train.lab.timing.serving --path=/v1/embeddings --bodies=FILE.jsonl [--clients=32]
+
+A line of the file is the body of a request. Each is first sent alone, then all again by many clients, until there are
+enough requests. Prints a line of JSON for both: `lost` requests had no answer with status 200; `changed` ones had
+another answer than alone. Numbers that differ by less than 1e-5 are equal. Needs httpx."""
 
 # Fields of an answer that are new in each: names, times, and how the request was served.
 _OF_THE_MOMENT = ("id", "created")
 
 # Seconds that an answer may take.
 _PATIENCE = 600
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """Which server, and what it is asked.
+
+    url: where the server is
+    path: what is asked of it
+    bodies: a file with the body of a request a line
+    clients: requests that are sent at a time
+    requests: how many are sent
+    rate: requests a second, at most; 0: as fast as answers come
+    """
+
+    url: str = "http://127.0.0.1:8000"
+    path: str = "/v1/embeddings"
+    bodies: str = ""
+    clients: int = 32
+    requests: int = 1000
+    rate: float = 0.0
+
+    def __post_init__(self):
+        check_minimum(self, clients=1, requests=1, rate=0)
 
 
 @dataclass
@@ -53,22 +76,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code(measure, argv)
 
 
-def measure(argv: Sequence[str] | None):
+def measure(argv: Sequence[str]):
     """Sends the bodies, alone and together."""
-    parser = argparse.ArgumentParser(prog="train.lab.timing.serving", description=__doc__.splitlines()[0])
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--path", required=True)
-    parser.add_argument("--bodies", required=True, help="a file of JSON lines")
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--rate", type=float, default=math.inf, help="requests a second, at most")
-    options = parser.parse_args(argv)
+    options = flags.options(ServingOptions, USAGE, argv)
+    if options is None:
+        return
     bodies = _bodies(options.bodies)
     url = options.url.rstrip("/") + options.path
     alone = asyncio.run(_send(url, bodies, range(len(bodies)), 1, math.inf, {}))
     print(json.dumps(alone.row(1)), flush=True)
     order = itertools.islice(itertools.cycle(range(len(bodies))), options.requests)
-    together = asyncio.run(_send(url, bodies, order, options.clients, options.rate, alone.answers))
+    together = asyncio.run(_send(url, bodies, order, options.clients, options.rate or math.inf, alone.answers))
     print(json.dumps(together.row(options.clients)), flush=True)
 
 
