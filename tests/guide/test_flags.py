@@ -126,6 +126,7 @@ def all_flags() -> set[str]:
     modules = [
         f"train.{name}" + (".__main__" if path.name == "__main__.py" else "") for name, path in command_paths().items()
     ]
+    modules.append("train.lab.timing.serving")
     options = [options_of(importlib.import_module(module)) for module in modules]
     own = [name for cls in options if cls for name in names(cls)]
     repeated = {flag.strip("-=") for flag in sum(REPEATED.values(), ())}
