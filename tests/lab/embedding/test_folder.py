@@ -169,7 +169,7 @@ def test_command(home, tmp_path, monkeypatch):
 
 BAD = [
     (["--file=in.txt", "--to=o.npy"], "--run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two"),
-    (["--run=r", "--file=in.txt"], "--to=OUT.npy, --query=TEXT or --map=MAP.png must say what to do with the vectors"),
+    (["--run=r", "--file=in.txt"], "--to=OUT.npy, --index=FOLDER, --query=TEXT or --map=MAP.png must say"),
     (["--run=r", "--file=in.txt", "--to=o.txt"], "--to=o.txt must end in .npy or .jsonl"),
     (["--run=r", "--file=empty.txt", "--to=o.npy"], "text 2 of empty.txt is empty; every text must say something"),
     (["--run=r", "--file=none.txt", "--to=o.npy"], "none.txt does not exist; give the path of a file"),

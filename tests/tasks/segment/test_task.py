@@ -196,7 +196,7 @@ def test_a_run_on_a_folder(home):
 def test_heads_stages_and_sizes(home, monkeypatch):
     """An MLP without cells, a Swin, and a classifier that it starts from; drawings with withheld pairs."""
     generate = drawings.generate
-    monkeypatch.setattr(drawings, "generate", lambda: generate(train=80, valid=16, withheld=8))
+    monkeypatch.setattr(drawings, "generate", lambda: generate(train=400, valid=16, withheld=8))
     short = [flag for flag in SMALL if not flag.startswith(("--steps", "--eval"))] + ["--steps=4", "--eval.every=2"]
     run(*short, "--task.head=mlp", "--task.cells=1", "--out=mlp")
     result = json.loads((home / "mlp/result.json").read_text())

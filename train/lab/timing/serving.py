@@ -1,5 +1,10 @@
 """A running server (`train.serve`) under load: requests a second, times of answers, and whether company changes one."""
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import asyncio
 import itertools
 import json
