@@ -26,6 +26,9 @@ TFM_SERVE_TOKEN, which requests then send as "Authorization: Bearer TOKEN"."""
 # Seconds in which requests that were taken are answered after a signal.
 _GRACE = 60
 
+# Seconds that a connection without requests stays open: a client that uses it again must not meet its end.
+_IDLE = 75
+
 # Connections that wait to be taken.
 _BACKLOG = 512
 
@@ -109,6 +112,7 @@ async def _answer(application: object, listening: socket.socket):
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=_GRACE,
+        timeout_keep_alive=_IDLE,
         server_header=False,
         h11_max_incomplete_event_size=64 << 10,
     )
