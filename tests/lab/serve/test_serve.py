@@ -169,7 +169,7 @@ BAD = {
     "three texts": ("/classify", b'{"texts": [["a", "b", "c"]]}', 422, "send a text, or a pair of two"),
     "field": ("/classify", b'{"texts": "a", "lines": 2}', 422, 'the field "lines" is not read here; leave it out'),
     "model": ("/classify", b'{"texts": "a", "model": "../x"}', 404, "there is no model '../x'"),
-    "ability": ("/classify", b'{"texts": "a", "model": "lm"}', 404, "lm can complete"),
+    "ability": ("/classify", b'{"texts": "a", "model": "lm"}', 404, "lm can look, complete"),
     "many": ("/classify", json.dumps({"texts": ["a"] * 300}).encode(), 413, "a request may have 256"),
     "long": ("/classify", json.dumps({"texts": "a" * 300_000}).encode(), 413, "characters"),
     "large": ("/classify", b'{"texts": "' + b"a" * (1 << 20) + b'"}', 413, "more than 1,048,576 bytes"),
