@@ -54,7 +54,7 @@ _NEUTRAL: Mapping[str, Json] = {
 }
 
 
-class Order(NamedTuple):
+class TextOrder(NamedTuple):
     """What a request asks to be written.
 
     kind: completion or chat
@@ -105,13 +105,13 @@ class Order(NamedTuple):
         return {"id": self.name, "object": kind, "created": self.created, "model": self.model.name}
 
 
-def limit_of(order: Order, prompt: list[int]) -> int:
+def limit_of(order: TextOrder, prompt: list[int]) -> int:
     """New tokens of a prompt: as many as the positions of the model allow."""
     positions = order.model.folder.config.model.max_length
     return order.limit if positions is None else min(order.limit, positions - len(prompt))
 
 
-def read_order(body: Body, kind: str, model: Served) -> Order:
+def read_order(body: Body, kind: str, model: Served) -> TextOrder:
     """What a body asks for. Raises Refused for what cannot be written."""
     prompts = _prompts(body, kind, model)
     limit = _limit(body, kind)
@@ -135,7 +135,7 @@ def read_order(body: Body, kind: str, model: Served) -> Order:
     ]
     draws = [slots.any_draw(config, strategy) for strategy in strategies]
     name = f"{'cmpl' if kind == 'completion' else 'chatcmpl'}-{uuid.uuid4().hex[:24]}"
-    return Order(kind, model, prompts, limit, draws, decoder, chosen.stop, streams, name, int(time.time()))
+    return TextOrder(kind, model, prompts, limit, draws, decoder, chosen.stop, streams, name, int(time.time()))
 
 
 def _prompts(body: Body, kind: str, model: Served) -> list[list[int]]:

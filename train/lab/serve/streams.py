@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from train.files.strict_json import json_text
 from train.lab.serve.body import Refused, error_of
-from train.lab.serve.completions import Order
+from train.lab.serve.completions import TextOrder
 from train.lab.serve.engine import Overloaded
 from train.lab.serve.writing import PendingText, TextPiece
 
@@ -17,7 +17,7 @@ _LOG = logging.getLogger("train.serve")
 class PieceStream:
     """The pieces of texts that are written, from the thread that computes. Raises Refused (429) where many wait."""
 
-    def __init__(self, order: Order):
+    def __init__(self, order: TextOrder):
         self._queue: asyncio.Queue[tuple[int, TextPiece]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -54,7 +54,7 @@ class PieceStream:
                     yield row, piece
 
 
-async def events(order: Order, pieces: PieceStream) -> AsyncIterator[str]:
+async def events(order: TextOrder, pieces: PieceStream) -> AsyncIterator[str]:
     """The events of a stream."""
     try:
         async with contextlib.aclosing(pieces.all()) as sent:
