@@ -19,12 +19,13 @@ COMPILE_FAST = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codeg
 
 
 def flags_of_xla() -> list[str]:
-    """Those that this XLA knows, since its largest library holds their names; one that it does not know would end the
-    process."""
+    """Those that this XLA knows, since its largest library holds their names as strings of C; one that it does not know
+    would end the process."""
     folder = Path(importlib.util.find_spec("jaxlib").origin).parent
     library = max(folder.glob("*.so"), key=lambda path: path.stat().st_size)
     with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return [flag for flag in COMPILE_FAST if content.find(flag.strip("-").split("=")[0].encode()) >= 0]
+        names = {flag: flag.strip("-").split("=")[0] for flag in COMPILE_FAST}
+        return [flag for flag, name in names.items() if content.find(f"\0{name}\0".encode()) >= 0]
 
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # for the processes that tests start
