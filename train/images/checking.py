@@ -1,8 +1,8 @@
 """Every picture is decoded once before a run: broken ones are named and counted. The verdict on files is cached."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from train import UserError
 from train.data.sources.files import Row
@@ -14,6 +14,9 @@ from train.settings.schema import Data
 if TYPE_CHECKING:
     from train.images.decoding import Picture
 
+
+Source = TypeVar("Source")
+Outcome = TypeVar("Outcome")
 
 # Broken pictures that are named; the others are counted.
 NAMED = 5
@@ -67,12 +70,17 @@ def _verdicts(rows: Sequence[Row], log) -> list[Verdict]:
 
 def _decoded(images: "Sequence[Picture]", log) -> list[Verdict]:
     """The verdict on every picture, after decoding it."""
-    verdicts = []
-    with log.progress("decoding every picture once", len(images)) as advance, ThreadPoolExecutor(THREADS) as pool:
-        for verdict in pool.map(_verdict, images):
-            verdicts.append(verdict)
+    return outcomes(_verdict, images, log, "decoding every picture once")
+
+
+def outcomes(read: Callable[[Source], Outcome], items: Sequence[Source], log, title: str) -> list[Outcome]:
+    """What `read` says of every item, on several threads; a progress bar shows the title."""
+    with log.progress(title, len(items)) as advance, ThreadPoolExecutor(THREADS) as pool:
+        said = []
+        for outcome in pool.map(read, items):
+            said.append(outcome)
             advance(1)
-    return verdicts
+    return said
 
 
 def _verdict(image: "Picture") -> Verdict:

@@ -1,7 +1,6 @@
 """Masks: pictures whose values are the classes of the pixels of another picture."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -12,7 +11,7 @@ from train import UserError
 from train.data.sources.files import Row
 from train.files import cache
 from train.images import drawings, sources
-from train.images.checking import THREADS
+from train.images.checking import outcomes
 from train.images.decoding import BrokenImageError, decode_values
 
 # Names of a folder of pictures, and of that of their masks beside it.
@@ -131,17 +130,8 @@ def values(rows: Sequence[Row], log) -> list[list[int]]:
     if len(files) < len(rows):
         return [list(range(len(drawings.MASK_CLASSES)))] * len(rows)
     stamps = [f"{row['image'].stamp()} {row['label'].stamp()}" for row in rows]
-    return cache.json_value(f"masks-{cache.digest([_VERSION], stamps)}", lambda: _read(rows, log))
-
-
-def _read(rows: Sequence[Mapping[str, object]], log) -> list[list[int]]:
-    """The values of each mask, after decoding it."""
-    result = []
-    with log.progress("reading every mask once", len(rows)) as advance, ThreadPoolExecutor(THREADS) as pool:
-        for mask_values in pool.map(_values, rows):
-            result.append(mask_values)
-            advance(1)
-    return result
+    name = f"masks-{cache.digest([_VERSION], stamps)}"
+    return cache.json_value(name, lambda: outcomes(_values, rows, log, "reading every mask once"))
 
 
 def _values(row: Row) -> list[int]:

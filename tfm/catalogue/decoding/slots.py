@@ -13,7 +13,7 @@ mask of left padding hides what is before it, so it computes as it would alone:
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 
 import jax
@@ -23,15 +23,7 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import (
-    Cache,
-    allocate_slots,
-    extend,
-    map_leaves,
-    move_slots,
-    prefill,
-    separate_cache,
-)
+from tfm.decoding.cache import Cache, allocate_slots, extend, map_leaves, move_slots, prefill, separate_cache
 from tfm.decoding.sampling import Greedy, Sample, choose_token
 from tfm.models.heads import CausalLM, next_logits
 from tfm.params import PyTree
@@ -147,10 +139,10 @@ def _map_places(function: Callable[..., Array], texts: TextSlots, *joined: TextS
     cache, caches = texts.cache, [batch.cache for batch in joined]
     states = map_leaves(partial(function, axis=1), cache.states, *(cache.states for cache in caches))
     starts = function(cache.starts, *(cache.starts for cache in caches), axis=0)
-    fields: dict[str, PyTree] = {"cache": replace(cache, states=states, starts=starts)}
-    for name in ("token", "logprob", "seen", "step", "draw"):
-        fields[name] = jax.tree.map(partial(function, axis=0), *(getattr(batch, name) for batch in (texts, *joined)))
-    return replace(texts, **fields)
+    mapped: dict[str, PyTree] = {"cache": replace(cache, states=states, starts=starts)}
+    for name in [field.name for field in fields(TextSlots) if field.name not in mapped]:
+        mapped[name] = jax.tree.map(partial(function, axis=0), *(getattr(batch, name) for batch in (texts, *joined)))
+    return replace(texts, **mapped)
 
 
 def _append(texts: TextSlots, logits: Array, is_drawn: bool, is_filtered: bool) -> TextSlots:

@@ -80,7 +80,7 @@ def load(path: str, options: ServeOptions, log: Log) -> Served:
         params = folder.load(log=log.info)
         continues = _continuing(path, folder, params)
         writer = SlotWriter(continues.params, continues.decoder.config, options.slots, options.queue)
-        looks = {ability: batched(answer) for ability, answer in looking(params, folder).items()}
+        looks = {ability: batched(answer) for ability, answer in looking(continues.params, folder).items()}
         return Served(name, folder, tokenizer, looks, writer, continues, _chats(folder))
     answers: dict[str, Callable[[list[Content]], Sequence[Said]]] = {}
     if task in _PREDICTED and not _has_modules(folder):
