@@ -95,14 +95,17 @@ def pytest_collection_finish(session):
     gc.collect()
     gc.freeze()
     gc.enable()
+    gc.set_threshold(100_000)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forgetting():
-    """The programs of a module are of no use to the next one; thousands of them slow everything down."""
+    """The programs of a module are of no use to the next one; thousands of them slow everything down. What stays after
+    that stays to the end."""
     yield
     jax.clear_caches()
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def test_heads_express_a_convolution():
     assert difference.max() > 1
 
 
+@pytest.mark.slow
 def test_without_a_mask_later_words_change_earlier_ones():
     """So a decoder needs its mask in writing too, where nothing later is there to be hidden from a new word."""
     config = tfm.Config(layers=2, heads=2, width=16, ffn=24, vocab=20, pad_vocab_to=1, length=8, init_std=0.5)

@@ -45,7 +45,9 @@ def on_mesh(mesh, arrays):
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 8), (2, 1, 2, 2), (1, 1, 2, 4)], ids=str)
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "causal texts")) for name in MASKS]
+)
 def test_values_and_gradients_are_those_of_attend(name, sizes):
     *arrays, weights = draws()
     mask = MASKS[name]()

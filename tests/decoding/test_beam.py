@@ -213,6 +213,7 @@ def test_duplicates_of_two_groups_are_returned_once():
         assert [hypothesis.tokens for hypothesis in grouped] == [hypothesis.tokens for hypothesis in plain]
 
 
+@pytest.mark.slow
 def test_padding_of_the_vocabulary_is_never_chosen():
     """Though the beam is wider than the vocabulary."""
     results = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 1, tfm.Beam(16), num_return_sequences=16)

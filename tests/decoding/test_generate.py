@@ -193,6 +193,7 @@ def test_a_model_of_one_position_slides_at_each_token():
     assert tokens[0] == by_loop(config, [3, 4], 3)[0]
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_again():
     """For other prompts, options, stop tokens and lengths within the same buckets."""
     model = model_of(ROTARY)

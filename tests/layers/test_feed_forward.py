@@ -53,6 +53,7 @@ def test_dropout_behind_the_activation(fill):
     np.testing.assert_array_equal(tfm.feed_forward(layer, config, x)[0, 0], tfm.feed_forward(layer, config, x)[0, 1])
 
 
+@pytest.mark.slow
 def test_a_block_drops_inside_its_feed_forward_layer(fill):
     config = tfm.Config(layers=1, heads=2, width=8, ffn=12, dropout=0.0, ffn_dropout=0.5)
     layer, x = fill(tfm.block_specs(config.kinds[0], config)), jnp.ones((1, 3, 8))

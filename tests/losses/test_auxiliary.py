@@ -44,7 +44,7 @@ def mean_losses(params, model, texts):
     return np.array(losses)
 
 
-@pytest.mark.parametrize("shares_table", [True, False])
+@pytest.mark.parametrize("shares_table", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_next_tokens_of_texts_that_share_rows(shares_table):
     model = tfm.override(MODEL, {"tie_embeddings": shares_table})
     params = random_params(tfm.classifier_specs(model, generative=True), std=0.3)
@@ -60,6 +60,7 @@ def test_next_tokens_of_texts_that_share_rows(shares_table):
     assert objective(without) is without["loss"]
 
 
+@pytest.mark.slow
 def test_next_tokens_of_continuations():
     """A row of two continuations, and of one that is there."""
     params, batch = random_params(tfm.classifier_specs(MODEL), std=0.3), batch_of(np.random.default_rng(1))

@@ -69,7 +69,15 @@ def test_states_are_those_between_layers(kind):
         tfm.first_layers(params.decoder, config, 6)
 
 
-@pytest.mark.parametrize(("kind", "count"), [("plain", 5), ("plain", 3), ("plain", 1), ("periods", 4), ("prefix", 5)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("plain", 3),
+        ("plain", 1),
+        ("periods", 4),
+        *(pytest.param(kind, 5, marks=pytest.mark.slow) for kind in ("plain", "prefix")),
+    ],
+)
 def test_layers_at_equal_distances(kind, count):
     """Each chosen layer does what it did: the states are those of its blocks in a loop."""
     config, params = model(tfm.causal_lm_specs, **KINDS[kind], layers=8 if kind == "periods" else 5)

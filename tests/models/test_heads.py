@@ -94,6 +94,7 @@ def test_masked_lm_predicts_the_places_asked_for(fill):
     )
 
 
+@pytest.mark.slow
 def test_masked_lm_hands_on_positions_and_key(fill):
     config = dataclasses.replace(CONFIG, dropout=0.5)
     model = fill(tfm.masked_lm_specs(config))

@@ -51,6 +51,7 @@ def rows_of_eight_bits(equation, x):
     return np.round(x / np.where(step > 0, step, 1)) * step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "dtype"),
     [

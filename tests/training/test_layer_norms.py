@@ -33,6 +33,7 @@ def test_norms_of_parts_are_those_of_their_parameters():
     assert total == pytest.approx(float(global_norm(params)), rel=1e-5), "every parameter has one name"
 
 
+@pytest.mark.slow
 def test_branches_are_what_blocks_add():
     """Pre-norm: a block adds both its branches; with one that is zero, the other one is all that is added."""
     job = job_of("--task=lm", "--model.dtype=float32", "--model.dropout=0", "--model.scan=false")

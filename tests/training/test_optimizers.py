@@ -79,6 +79,7 @@ def test_schedule_free_against_numpy(fill):
         np.testing.assert_allclose(average, x, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_schedule_free_averages_for_evaluation(fill):
     """The state of a step has x, which is evaluated and used later."""
     mesh, options_of_run = one_device(), options("schedule_free")
@@ -109,7 +110,14 @@ def test_what_schedule_free_refuses(fields, message):
         options("schedule_free", **fields)
 
 
-@pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lion", "sgd", "adafactor", "muon", "schedule_free"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lion",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("adamw", "stable_adamw", "sgd")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("adafactor", "muon", "schedule_free")),
+    ],
+)
 def test_cautious_decay_leaves_out_what_the_update_makes_larger(name, fill):
     """The decay of an element is that without caution, or none: so where its update alone moves it away from 0."""
     plain, all_decay, cautious = (
@@ -435,6 +443,7 @@ def test_moments_are_sharded_as_parameters_and_stay_so(name, sizes):
     assert sum(any(leaf.sharding.spec) for leaf in moments) > 5
 
 
+@pytest.mark.slow
 def test_how_much_each_keeps():
     size = {name: bytes_per_device(jax.tree.leaves(kept(name)[2])) for name in optimizers.OPTIMIZERS}
     params = bytes_per_device(jax.tree.leaves(kept("adamw")[1]))
@@ -477,6 +486,7 @@ def test_eight_bits_take_a_quarter(name):
 # Rounding at random
 
 
+@pytest.mark.slow
 def test_eight_bits_are_right_on_average():
     """Within 19 % each; nothing becomes 0, and 0 stays."""
     x = np.float32([1, -0.7, 0.9999, 3e-5, -1e-7, 1e-30, 0, 0.25]) * np.float32([[1], [1e-5], [300]])

@@ -61,7 +61,8 @@ def encoder(
     et al. 2021, section 3.1).
 
     inputs: tokens int32 [B,T], or pixels float [B,H,W,C] of images, or `MaskedPixels`
-    positions: [B,T], 0..T-1 by default
+    positions: [B,T], 0..T-1 by default; consecutive within a text where biases of scores count distances, since those
+        are of places in the row
     types: [B,T] of tokens, 0 by default
     key: turns dropout on
 

@@ -81,6 +81,7 @@ def test_company_changes_no_text(name):
     jax.clear_caches()  # of so many programs a process has no memory maps left
 
 
+@pytest.mark.slow
 def test_places_are_taken_and_get_room():
     config = dataclasses.replace(VARIANTS["learned"].config, dropout=0.0, attn_dropout=0.0)
     model = random_params(tfm.causal_lm_specs(config), 5)

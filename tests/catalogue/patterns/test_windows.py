@@ -78,6 +78,7 @@ def test_recorded_weights_are_those_of_all_places(fill):
     np.testing.assert_allclose(output.weights, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_swin_adds_a_trained_bias_of_offsets(fill):
     config = config_of(4, 1, "swin")
     params = fill(tfm.mixer_of(config.mixer).specs(config.mixer, config))

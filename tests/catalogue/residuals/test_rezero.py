@@ -46,6 +46,7 @@ def random_layers():
     return jax.tree.map(lambda spec: jax.device_put(np.float32(0.4 * RNG.normal(size=spec.shape))), specs)
 
 
+@pytest.mark.slow
 def test_values_and_gradients_are_those_of_a_loop():
     """The gradient of each parameter, along a random direction, is the slope of the loop in float64."""
     layers = random_layers()

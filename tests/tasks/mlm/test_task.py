@@ -426,6 +426,7 @@ def test_loss_sees_nothing_of_other_pieces_nor_of_what_it_does_not_predict(fill,
     assert loss(params, MODEL, batch, None)["loss"] != loss(params, MODEL, changed, None)["loss"]
 
 
+@pytest.mark.slow
 def test_loss_of_pairs(fill, strict):
     """The mean over pairs is added to the mean over tokens; both stand beside it."""
     specs = tfm.masked_lm_specs(MODEL, next_sentence=True)

@@ -61,6 +61,7 @@ def specs_of(name="narrow", offset=False, **fields):
     return tfm.replaced_detector_specs(dataclasses.replace(MODEL, **fields), SHAPES[name], offset)
 
 
+@pytest.mark.slow
 def test_texts_of_a_row_do_not_see_one_another():
     """Other tokens in the second piece change neither samples nor logits of the first one."""
     params, batch = random_params(specs_of()), example()

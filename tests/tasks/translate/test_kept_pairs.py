@@ -40,6 +40,7 @@ def load(*argv):
 SOURCES = ["text.en.gz,text.de.gz", "*.jsonl", "*.tsv", "*.jsonl --eval-data=0.tsv", "*.tsv --data.pack=false"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_rows_are_those_of_pairs_in_memory(home, monkeypatch, source):
     argv = f"--data={source}".split()
