@@ -110,26 +110,23 @@ def fill(tokens: DocumentTokens, plan: PackingPlan, rows: np.ndarray, specials) 
     Pieces are numbered from 1 within a row, 0 is padding; positions restart at every piece.
     """
     pieces, segments, positions = pieces_of(plan, rows)
-    widths = pieces.sizes + plan.special_tokens
-    last, is_token = np.cumsum(widths) - 1, np.ones(int(widths.sum()), bool)
-    is_token[last] = is_token[last + 1 - widths] = False
-    content = np.empty(len(is_token), np.int32)
-    content[last + 1 - widths], content[last] = specials.cls, specials.sep
-    content[is_token] = tokens.read(pieces.starts, pieces.sizes)
-    row = np.full(segments.shape, specials.pad, np.int32)
-    row[pieces.is_filled] = content
-    return {"tokens": row, "segments": segments, "positions": positions}
+    row = np.full(segments.size, specials.pad, np.int32)
+    row[pieces.places], row[pieces.places + pieces.sizes + 1] = specials.cls, specials.sep
+    tokens.write(row, pieces.places + 1, pieces.starts, pieces.sizes)
+    return {"tokens": row.reshape(segments.shape), "segments": segments, "positions": positions}
 
 
 class RowPieces(NamedTuple):
     """Pieces of a text that stand one behind the other in rows.
 
     starts, sizes: their places in the text, and how many tokens they have, int [N]
+    places: their places in all rows, joined, int [N]
     is_filled: the places that they take, bool [B,T]
     """
 
     starts: np.ndarray
     sizes: np.ndarray
+    places: np.ndarray
     is_filled: np.ndarray
 
 
@@ -151,12 +148,12 @@ def pieces_of(plan: PackingPlan, rows: np.ndarray) -> tuple[RowPieces, np.ndarra
     in_row = ranges(np.ones_like(pieces.counts), pieces.counts)
     numbers = np.insert(in_row, bounds[1:], 0).astype(np.int32)
     with_rest = np.insert(widths, bounds[1:], plan.length - np.diff(ends[bounds]))
-    firsts = (np.cumsum(with_rest) - with_rest).astype(np.int32)
+    firsts = np.cumsum(with_rest) - with_rest
     segments = np.repeat(numbers, with_rest).reshape(is_filled.shape)
     positions = np.arange(segments.size, dtype=np.int32).reshape(is_filled.shape)
-    positions -= np.repeat(firsts, with_rest).reshape(is_filled.shape)
+    positions -= np.repeat(firsts.astype(np.int32), with_rest).reshape(is_filled.shape)
     positions *= is_filled
-    return RowPieces(pieces.starts, pieces.sizes, is_filled), segments, positions
+    return RowPieces(pieces.starts, pieces.sizes, firsts[numbers > 0], is_filled), segments, positions
 
 
 def _pieces(starts: np.ndarray, lengths: np.ndarray, max_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

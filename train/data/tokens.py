@@ -42,6 +42,9 @@ class DocumentTokens(Protocol):
     def read(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """The ids of pieces, joined: of `sizes` ids [N] from the places `starts` [N] on."""
 
+    def write(self, row: np.ndarray, places: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> None:
+        """Writes the ids of pieces into a row, int [T], from these places [N] on."""
+
     def split(self) -> Iterator[np.ndarray]:
         """The ids of every text."""
 
@@ -83,6 +86,9 @@ class TokenizedTexts:
 
     def read(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return self.ids[ranges(starts, sizes)]
+
+    def write(self, row: np.ndarray, places: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> None:
+        row[ranges(places, sizes)] = self.read(starts, sizes)
 
     def split(self) -> Iterator[np.ndarray]:
         return map(self.__getitem__, range(len(self.starts) - 1))

@@ -16,7 +16,7 @@ from train.data import feed
 from train.screens.console import Log
 from train.settings.schema import Batch, Data
 from train.settings.schema import Tokenizer as Options
-from train.tasks.mlm.masking import Masker, _smallest
+from train.tasks.mlm.masking import Masker, _random_numbers, _smallest
 from train.tasks.mlm.task import MLM, make_corpus
 from train.tasks.table import AnyRun
 from train.text import tokenize
@@ -44,13 +44,16 @@ def masker(rate=0.15, continues=None):
     return Masker(rate, SPECIALS, REGULAR, np.ones(VOCAB, bool), continues)
 
 
-@pytest.mark.parametrize("length", [1, 5, 64, 65, 1000])
-def test_the_smallest_priorities_are_hidden_in_order(length):
-    priority = np.random.default_rng(1).random((50, length))
-    priority[:, 3::4] = 2.0  # special tokens, which come last
-    expected = np.argsort(priority, axis=1, kind="stable")
-    count = -(-length // 3)
-    np.testing.assert_array_equal(_smallest(priority.copy(), count), expected[:, :count])
+@pytest.mark.parametrize("length", [1, 5, 64, 65, 1000, 5000])
+def test_places_are_drawn_in_the_order_of_random_numbers(length):
+    """Those of a generator that starts alike, without the bits that become places. What is no candidate comes last."""
+    candidates, count = np.random.default_rng(0).random((50, length)) < 0.7, -(-length // 3)
+    drawn = _smallest(_random_numbers(np.random.default_rng(1), candidates), count)
+    dtype, bits = (np.uint32 if length <= 4096 else np.uint64), (length - 1).bit_length()
+    numbers = np.random.default_rng(1).integers(np.iinfo(dtype).max, size=(50, length), dtype=dtype, endpoint=True)
+    numbers = np.where(candidates, numbers >> dtype(bits), 0)
+    order = np.lexsort((np.broadcast_to(np.arange(length), numbers.shape), numbers, ~candidates))
+    np.testing.assert_array_equal(drawn, order[:, :count])
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.4])

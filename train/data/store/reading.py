@@ -1,7 +1,5 @@
 """Tokens of a store, mapped into memory: any piece and any row is read by itself, and nothing else."""
 
-import collections
-import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,36 +10,9 @@ from train import UserError
 from train.data import packing
 from train.data.packing import PlannedPieces
 from train.data.store.layout import Shard, ShardPlan
+from train.data.store.mapped import MappedFiles
 from train.data.store.plans import RowShape, spans_of
-from train.data.tokens import ranges
 from train.text.special import DocumentMarks
-
-# Files that stay mapped: the addresses of a process and the limit of open maps have room for these.
-_MAPPED = 4096
-
-
-class MappedFiles:
-    """Files that are mapped when they are first read; the first ones are given up where there are too many."""
-
-    def __init__(self):
-        self._maps: collections.OrderedDict[Path, mmap.mmap] = collections.OrderedDict()
-
-    def array(self, path: Path, dtype: str, offset: int = 0, count: int = -1) -> np.ndarray:
-        """An array in a file, from a byte on."""
-        mapped = self._maps.get(path)
-        if mapped is None:
-            try:
-                with path.open("rb") as file:
-                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except FileNotFoundError as error:
-                raise UserError(f"{path} is missing; restore it, or make it again with train.prepare") from error
-            self._maps[path] = mapped
-            if len(self._maps) > _MAPPED:
-                self._maps.popitem(last=False)
-        try:
-            return np.frombuffer(mapped, dtype, count, offset)
-        except ValueError as error:
-            raise UserError(f"{path} is shorter than the manifest says; restore it, or make it again") from error
 
 
 class StoredShard(NamedTuple):
@@ -50,9 +21,9 @@ class StoredShard(NamedTuple):
     store: Path
     shard: Shard
 
-    def path(self, ending: str) -> Path:
-        """One of its files."""
-        return self.store / f"{self.shard.file}{ending}"
+    def path(self, ending: str) -> str:
+        """The path of one of its files."""
+        return f"{self.store}/{self.shard.file}{ending}"
 
 
 class StoredTokens:
@@ -101,13 +72,27 @@ class StoredTokens:
         return self.num_documents * width - (width - 1) * len(self.shards)
 
     def read(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        shard, ends = self.shard_of(starts), np.cumsum(sizes)
-        ids = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
-        places = zip(shard, starts - self.starts_of_shards[shard], sizes.tolist(), ends.tolist(), strict=True)
-        maps = {int(index): self.shard_ids(index) for index in np.unique(shard)}
-        for index, start, size, end in places:
-            ids[end - size : end] = maps[index][start : start + size]
+        ids = np.empty(int(sizes.sum()), self.dtype)
+        self.write(ids, np.cumsum(sizes) - sizes, starts, sizes)
         return ids
+
+    def write(self, row: np.ndarray, places: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> None:
+        shard = self.shard_of(starts)
+        ids = {index: self.shard_ids(index) for index in np.unique(shard).tolist()}
+        if self.files.is_read(".bin"):
+            self._fetch(shard, starts, sizes)
+        first = starts - self.starts_of_shards[shard]
+        pieces = (shard, places, first, sizes)
+        for index, place, start, size in zip(*(column.tolist() for column in pieces), strict=True):
+            row[place : place + size] = ids[index][start : start + size]
+
+    def _fetch(self, shard: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> None:
+        """Has the pages of pieces read, all at once."""
+        width = np.dtype(self.dtype).itemsize
+        for index in np.unique(shard):
+            is_here = shard == index
+            first = starts[is_here] - self.starts_of_shards[index]
+            self.files.fetch(self.shards[index].path(".bin"), first * width, sizes[is_here] * width)
 
     def shard_of(self, places: np.ndarray) -> np.ndarray:
         """The shard of each place."""
@@ -148,6 +133,14 @@ class StoredTokens:
         return StoredPlan(self, shape)
 
 
+class _PlanArrays(NamedTuple):
+    """Of a shard, where the pieces of each row begin among all, [R+1], and where each starts and its size, [N]."""
+
+    bounds: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+
+
 class StoredPlan:
     """Packed rows of the shards of a text, in their order; see `train.data.packing.PackingPlan`."""
 
@@ -155,7 +148,9 @@ class StoredPlan:
         self._text, self._shape = text, shape
         self.length, self.special_tokens = shape.length, shape.special_tokens
         self._plans: list[ShardPlan] = [item.shard.plans[shape.ending] for item in text.shards]
-        self._ends = np.cumsum([plan.rows for plan in self._plans])
+        sizes = [plan.rows for plan in self._plans]
+        self._ends = np.cumsum(sizes)
+        self._firsts = self._ends - sizes
 
     @property
     def rows(self) -> int:
@@ -167,29 +162,43 @@ class StoredPlan:
         return packing.padding(self.rows, pieces, tokens, self)
 
     def pieces(self, rows: np.ndarray) -> PlannedPieces:
-        shard = np.where(rows < 0, -1, np.searchsorted(self._ends, rows, side="right"))
-        firsts, counts = np.zeros((2, len(rows)), np.int64)
-        arrays = {int(index): self._arrays(int(index)) for index in np.unique(shard) if index >= 0}
-        for index, (bounds, _, _) in arrays.items():
-            is_here = shard == index
-            local = rows[is_here] - (self._ends[index] - self._plans[index].rows)
-            firsts[is_here] = bounds[local]
-            counts[is_here] = bounds[local + 1].astype(np.int64) - firsts[is_here]
+        shard = np.searchsorted(self._ends, rows, side="right")
+        places = np.where(rows < 0, -1, rows - self._firsts[shard])
+        arrays = {index: self._arrays(index) for index in np.unique(shard).tolist()}
+        if is_read := self._text.files.is_read(self._shape.ending):
+            for index in arrays:
+                self._fetch(index, 8 * places[(shard == index) & (rows >= 0)], 16)
+        bounds = np.zeros((len(rows), 2), np.int64)
+        for row, (index, place) in enumerate(zip(shard.tolist(), places.tolist(), strict=True)):
+            if place >= 0:
+                bounds[row] = arrays[index].bounds[place : place + 2]
+        counts = bounds[:, 1] - bounds[:, 0]
+        if is_read:
+            for index in arrays:
+                self._fetch_pieces(index, bounds[shard == index, 0], counts[shard == index])
         starts, sizes = np.empty((2, int(counts.sum())), np.int64)
-        offsets = np.cumsum(counts) - counts
-        for index, (_, all_starts, all_sizes) in arrays.items():
-            is_here = shard == index
-            pieces = ranges(firsts[is_here], counts[is_here])
-            places = ranges(offsets[is_here], counts[is_here])
-            starts[places] = all_starts[pieces].astype(np.int64) + self._text.starts_of_shards[index]
-            sizes[places] = all_sizes[pieces]
-        return PlannedPieces(counts, starts, sizes)
+        offset = 0
+        for index, (first, end) in zip(shard.tolist(), bounds.tolist(), strict=True):
+            of_row = slice(offset, offset := offset + end - first)
+            starts[of_row], sizes[of_row] = arrays[index].starts[first:end], arrays[index].sizes[first:end]
+        return PlannedPieces(counts, starts + np.repeat(self._text.starts_of_shards[shard], counts), sizes)
 
-    def _arrays(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Bounds, starts and sizes of the pieces of a shard."""
+    def _fetch(self, index: int, starts: np.ndarray, sizes: np.ndarray | int) -> None:
+        """Has bytes of the plan of a shard read."""
+        self._text.files.fetch(self._text.shards[index].path(self._shape.ending), starts, sizes)
+
+    def _fetch_pieces(self, index: int, firsts: np.ndarray, counts: np.ndarray) -> None:
+        """Has starts and sizes of these pieces of a shard read."""
+        plan = self._plans[index]
+        behind = 8 * (plan.rows + 1)
+        self._fetch(index, behind + 8 * firsts, 8 * counts)
+        self._fetch(index, behind + 8 * plan.pieces + 4 * firsts, 4 * counts)
+
+    def _arrays(self, index: int) -> "_PlanArrays":
+        """The plan of a shard."""
         plan, path = self._plans[index], self._text.shards[index].path(self._shape.ending)
         files, behind = self._text.files, 8 * (plan.rows + 1)
-        return (
+        return _PlanArrays(
             files.array(path, "<u8", 0, plan.rows + 1),
             files.array(path, "<u8", behind, plan.pieces),
             files.array(path, "<u4", behind + 8 * plan.pieces, plan.pieces),

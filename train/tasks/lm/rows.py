@@ -142,7 +142,7 @@ class WindowRows:
         end[filled, 0], first[filled, 0] = sizes, sizes - targets
         places = np.arange(self.length)
         is_target, is_filled = (places >= first) & (places < end), places < end
-        pieces = RowPieces(starts, sizes, is_filled)
+        pieces = RowPieces(starts, sizes, np.flatnonzero(filled) * self.length, is_filled)
         fields = _tokens_and_targets(self.text, pieces, self.pad)
         is_target = _counted(self.text, pieces, is_target)
         return fields | _weights(is_target, self.bytes_per_target)
