@@ -59,6 +59,10 @@ def test_the_map_of_special_tokens_counts_beside_an_old_configuration(tmp_path):
     for decoder in ({}, {"added_tokens_decoder": {}}):
         with pytest.raises(ValueError, match=r"eos_token is '</s>' in tokenizer_config.json and 'b' in special_tokens"):
             configured(tmp_path, {**config, "eos_token": "</s>", **decoder})
+    null = {"special_tokens_map": {"pad_token": None}}  # counts too, where the map does
+    with pytest.raises(ValueError, match=r"pad_token is '<pad>' in tokenizer_config.json and null in special_tokens"):
+        configured(tmp_path, config, **null)
+    assert roles(configured(tmp_path, {**config, "added_tokens_decoder": {}}, **null))["pad"] == "<pad>"
 
 
 def test_a_class_and_then_config_json_say_what_the_configuration_leaves_out(tmp_path):

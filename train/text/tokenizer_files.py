@@ -176,6 +176,8 @@ def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[s
         texts = [_added(folder, field, source[field]).content for source in (options, special_map) if source.get(field)]
         if len(set(texts)) > 1:
             raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and {texts[1]!r} in {MAP}; make them equal")
+        if texts and "added_tokens_decoder" not in options and special_map.get(field, "") is None:
+            raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and null in {MAP}; make them equal")
 
 
 def _compare_flags(special: "Mapping[str, AddedToken]", numbered: "Mapping[int, AddedToken]") -> None:
