@@ -37,6 +37,7 @@ class Spec:
     trained: the optimizer changes it
     running: training steps add the change that layers return in place of a gradient (`running.py` of clusters)
     branch: it lies on a residual branch and scales its output, as values, outputs and feed-forward matrices do
+    rate: its share of the learning rate; weight decay is that of a share of 1
     redraw: training steps after which it is drawn anew; None: never
     padding: elements that exist only to round the vocabulary up
     dtype: stored dtype
@@ -50,6 +51,7 @@ class Spec:
     trained: bool = True
     running: bool = False
     branch: bool = False
+    rate: float = 1.0
     redraw: int | None = None
     padding: int = 0
     dtype: str = "float32"

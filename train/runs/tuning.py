@@ -8,6 +8,7 @@ from tfm.low_rank import LowRank, low_rank_specs
 from tfm.models.encoder import Encoder
 from tfm.params import PyTree
 from train import UserError
+from train.runs import maximal_update
 from train.settings.schema import Run
 from train.settings.tuning import Lora
 from train.tasks.record import Task
@@ -18,7 +19,7 @@ def specs_of(task: Task, run: Run) -> PyTree:
 
     Raises UserError for kernels that the model lacks, and where nothing is left to train.
     """
-    specs = task.specs(run)
+    specs = maximal_update.specs_of(task, run)
     if isinstance(run.tune, Lora):
         targets = None if run.tune.targets == "all" else run.tune.targets.split(",")
         try:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_rates
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
 from train.settings.limits import MAX_STEPS, STEPS
 
 
@@ -29,6 +29,9 @@ class Optim:
     eps: added to the root of the second moment
     ema: decay of a moving average of the weights, which is evaluated and used later; none: no average
     layer_decay: rate of a layer over that of the layer above it; none: all learn alike
+    base_width: width of the model for which rate and init_std were chosen: they suit this one too (muP: Yang et al.
+        2022); none: that of this model
+    base_layers: layers of that model (CompleteP: Dey et al. 2025)
     """
 
     name: Literal["adamw", "stable_adamw", "schedule_free", "adafactor", "lion", "muon", "sgd"] = "adamw"
@@ -48,6 +51,8 @@ class Optim:
     eps: float = 1e-6
     ema: float | None = None
     layer_decay: float | None = None
+    base_width: int | None = None
+    base_layers: int | None = None
 
     def __post_init__(self):
         check_fields(self)
@@ -65,6 +70,12 @@ class Optim:
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
         if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay={self.layer_decay} must be more than 0 and at most 1; 0.8 is usual")
+        if (self.base_width or self.base_layers) and self.name in ("muon", "sgd"):
+            raise ValueError(
+                f"base_width and base_layers are for updates that do not grow with the gradient, element by element, "
+                f"and not for name={self.name}; say name=adamw"
+            )
+        check_minimum(self, base_width=1, base_layers=1)
         if self.name == "schedule_free":
             self._check_schedule_free()
         if self.ema is not None and not 0 < self.ema < 1:

@@ -63,7 +63,7 @@ _LISTED = (
         "model.init_std",
     ),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
-    *("optim.cautious_", "optim.eps"),
+    *("optim.cautious_", "optim.eps", "optim.base_"),
     *("task.both_ways", "task.sizes", "task.query_prompt", "task.passage_prompt", "task.candidates", "task.scale"),
 )
 

@@ -19,6 +19,7 @@ from train.data.text_rows import Layout
 from train.devices.mesh import bytes_per_device
 from train.losses.loss import NO_EXTRA, Extra, Loss, Sums
 from train.losses.teaching import DistilledLoss, OutputLoss
+from train.runs import maximal_update
 from train.runs.state import State
 from train.runs.teacher import TeacherModel
 from train.runs.tuning import specs_of
@@ -52,7 +53,7 @@ class Job:
     @cached_property
     def optimizer(self):
         """The optimizer."""
-        optim = self.run.optim
+        optim = maximal_update.optim_of(self.run)
         scale = scale_by_layer(self.specs, optim.layer_decay, self.run.tune.top_layers)
         return optimizer.optimizer(optim, self.run.steps, self.specs, scale, rates(self.run))
 

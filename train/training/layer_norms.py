@@ -112,6 +112,19 @@ def _names(specs: PyTree) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _branches(function: Callable[[], Array]) -> dict[str, Array]:
     """What sublayers add over what their block reads, by block and sublayer, from the names in the program of a
     function; none of blocks that hide them, as reversible ones do."""
+    blocks: list[tuple[Array, list[Array]]] = []
+    for name, value in named_states(function):
+        norm = jnp.sqrt(jnp.square(value.astype(jnp.float32)).sum())
+        if name == BLOCK_INPUT:
+            blocks.append((norm, []))
+        elif blocks:
+            blocks[-1][1].append(norm)
+    return dict(_ratios(blocks))
+
+
+def named_states(function: Callable[[], Array]) -> list[tuple[str, Array]]:
+    """What the blocks of the program of a function read, and what their sublayers add, in order, with their names
+    `BLOCK_INPUT` and `BRANCH`. Blocks must be unrolled and not recomputed."""
     closed = jax.make_jaxpr(function)()
     named = [
         equation
@@ -120,15 +133,8 @@ def _branches(function: Callable[[], Array]) -> dict[str, Array]:
     ]
     outvars = [equation.outvars[0] for equation in named]
     jaxpr = closed.jaxpr.replace(outvars=outvars, debug_info=closed.jaxpr.debug_info.with_unknown_names())
-    values = jaxpr_as_fun(ClosedJaxpr(jaxpr, closed.consts))()
-    norms = [jnp.sqrt(jnp.square(cast(Array, value).astype(jnp.float32)).sum()) for value in values]
-    blocks: list[tuple[Array, list[Array]]] = []
-    for equation, norm in zip(named, norms, strict=True):
-        if equation.params["name"] == BLOCK_INPUT:
-            blocks.append((norm, []))
-        elif blocks:
-            blocks[-1][1].append(norm)
-    return dict(_ratios(blocks))
+    values = cast(list[Array], jaxpr_as_fun(ClosedJaxpr(jaxpr, closed.consts))())
+    return [(equation.params["name"], value) for equation, value in zip(named, values, strict=True)]
 
 
 def _ratios(blocks: list[tuple[Array, list[Array]]]) -> Iterator[tuple[str, Array]]:

@@ -117,7 +117,7 @@ def optimizer(
 
     def transform(rates):
         inner = OPTIMIZERS[options.name](options, lambda count: rates[count], _only(is_trained, specs))
-        transforms = [_clip(options.clip) if options.clip else None, inner, scale]
+        transforms = [_clip(options.clip) if options.clip else None, inner, _scale_by_rate(specs), scale]
         transforms = [transform for transform in transforms if transform is not None]
         return optax.chain(*transforms) if len(transforms) > 1 else inner
 
@@ -145,6 +145,14 @@ def optimizer(
 def _only(is_chosen: PyTree, tree: PyTree) -> PyTree:
     """The tree with None in place of what is not chosen."""
     return jax.tree.map(lambda chosen, leaf: leaf if chosen else None, is_chosen, tree)
+
+
+def _scale_by_rate(specs: PyTree) -> optax.GradientTransformation | None:
+    """Updates times the share of the rate that each parameter has; None where all have 1."""
+    if all(spec.rate == 1 for spec in jax.tree.leaves(specs)):
+        return None
+    shares = jax.tree.map(lambda spec: spec.rate, _only(tfm.trained_mask(specs), specs))
+    return optax.stateless(lambda updates, params: jax.tree.map(lambda update, share: update * share, updates, shares))
 
 
 def global_norm(tree) -> Array:

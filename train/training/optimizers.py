@@ -132,15 +132,15 @@ def decayed(options: Optim, specs) -> optax.GradientTransformation:
     """Adds weight decay to updates of matrices, before the rate and its sign."""
 
     def add(spec, update, param):
-        return update + _decay_of(options, update, param) if spec.decay and not _is_masked(update) else update
+        return update + _decay_of(options, spec, update, param) if spec.decay and not _is_masked(update) else update
 
     return optax.stateless(lambda updates, params: jax.tree.map(add, specs, updates, params))
 
 
-def _decay_of(options: Optim, update: Array, param: Array) -> Array:
-    """The decay of a parameter whose `update` will be subtracted. It is cautious where it leaves out elements that the
-    update makes larger (Chen et al. 2025, algorithm 1)."""
-    decay = options.decay * param
+def _decay_of(options: Optim, spec: tfm.Spec, update: Array, param: Array) -> Array:
+    """The decay of a parameter whose `update` will be subtracted, after both are multiplied by its share of the rate.
+    It is cautious where it leaves out elements that the update makes larger (Chen et al. 2025, algorithm 1)."""
+    decay = options.decay / spec.rate * param
     return jnp.where(update * param >= 0, decay, 0) if options.cautious_decay else decay
 
 
@@ -173,7 +173,7 @@ def scale_by_clipped_moments(options: Optim, specs) -> optax.GradientTransformat
             ratios = jnp.square(grad) / jnp.maximum(square, options.eps**2)
             rms = jnp.sqrt(ratios.mean(axes, keepdims=True))
             update = mean / (jnp.sqrt(square) + options.eps)
-            decay = _decay_of(options, update, param) if spec.decay else 0.0
+            decay = _decay_of(options, spec, update, param) if spec.decay else 0.0
             return (update + decay) / jnp.maximum(1, rms)
 
         return jax.tree.map(clipped, specs, updates, first, second, params), Moments(steps, first, second)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypedDict
 
-from train.lab.check import data, model, training
+from train.lab.check import data, model, training, widths
 from train.lab.check.result import Result
 from train.lab.check.subject import Subject
 from train.runs import run_folder
@@ -14,7 +14,7 @@ from train.training import startup
 Probe = Callable[[Subject], Result]
 
 # Every probe, in the order of the table. Its name is that of its function, what it claims the function's first line.
-PROBES: tuple[Probe, ...] = (*data.PROBES, *model.PROBES, *training.PROBES)
+PROBES: tuple[Probe, ...] = (*data.PROBES, *model.PROBES, *training.PROBES, widths.activations_of_widths)
 
 
 class ProbeOutcome(NamedTuple):

@@ -26,7 +26,8 @@ class CheckOptions:
     """What to check.
 
     run: a run folder or a Hugging Face folder, in place of the flags of train.main
-    to: the file for the certificate; by default check.json in the run folder, if there is one
+    to: the file for the certificate; by default check.json in the run folder, if there is one; a picture of widths lies
+        beside it
     """
 
     run: str = ""
@@ -55,6 +56,7 @@ def check(argv) -> list[str]:
 
     log, began, results = Log(), time.perf_counter(), []
     subject = load.subject_of_folder(options.run, log) if options.run else load.subject_of_flags(rest, log)
+    subject = dataclasses.replace(subject, picture=to and to.with_suffix(".widths.png"))
     log.info(certificate.HEADING)
     for outcome in certificate.outcomes(subject):
         log.info(certificate.line(outcome))

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -45,13 +46,15 @@ TrainStep = Callable[[State, Mapping[str, Array]], tuple[State, Sums]]
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A job, its corpus, parameters on its mesh, whether these are as initialized, and the log."""
+    """A job, its corpus, parameters on its mesh, whether these are as initialized, the log, and the file for a picture
+    of widths, or None."""
 
     job: Job
     corpus: Corpus
     params: PyTree
     is_fresh: bool
     log: Log
+    picture: Path | None = None
 
     @property
     def spec(self) -> Mapping[str, Field]:
