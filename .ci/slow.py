@@ -50,7 +50,10 @@ STEPS = {
         "tests/guide/test_generated.py",
         "tests/guide/test_shown_commands.py",
     ),
-    "tpu": ("tests/planning/test_libtpu.py",),
+    "tpu": (
+        "tests/planning/test_libtpu.py",
+        "tests/planning/test_notebook_steps.py",
+    ),
     "transformers 4": ("tests/hf/test_transformers_4.py",),
     "real weights": (
         "tests/real/test_lora.py",

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,34 +61,111 @@ def test_outputs_are_kept(path):
     assert path.stat().st_size < 1_000_000
 
 
+def add_kernel(folder, python, monkeypatch):
+    """A kernel of a Python, by the name of `this`."""
+    place = folder / "share" / "kernels" / "this"
+    place.mkdir(parents=True)
+    command = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (place / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "this", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(folder / "share"))
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # their short form compiles much and computes little
+
+
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     """A kernel that is this very Python, in a folder with links to the sources."""
     for name in ("tfm", "train", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
-    folder = tmp_path / "share" / "kernels" / "this"
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "this", "language": "python"}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # their short form compiles much and computes little
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    add_kernel(tmp_path, sys.executable, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    return "this"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs_from_top_to_bottom(path, kernel, tmp_path):
+@pytest.fixture(scope="module")
+def colab(tmp_path_factory):
+    """A virtual environment as Colab's is before the first cell: an old jax and flax (2026-08), and no tfm."""
+    folder = tmp_path_factory.mktemp("colab") / "environment"
+    python = os.environ.get("TFM_COLAB_PYTHON") or sys.executable
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    packages = ["jax==0.7.2", "flax==0.11.2", "ipykernel", "packaging", "matplotlib"]
+    subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *packages], check=True)
+    return folder
+
+
+def executed(path, folder, after_install=""):
+    """The short form of a notebook, after it ran in a folder; a test may add to the cell that installs."""
     client = pytest.importorskip("nbclient")
     notebook = read(path)
     cell = parameters(notebook)
     assert "SHORT = False" in cell.source
     cell.source = cell.source.replace("SHORT = False", "SHORT = True")
-    client.NotebookClient(
-        notebook, kernel_name=kernel, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    (install,) = [cell for cell in notebook.cells if cell.id == "install"]
+    install.source += after_install
+    resources = {"metadata": {"path": str(folder)}}
+    client.NotebookClient(notebook, kernel_name="this", timeout=600, resources=resources).execute()
     assert len(pictures_of(notebook)) >= 4
+    return notebook
+
+
+def seconds_to_a_picture(notebook):
+    """From the first cell's start to the end of the cell that shows the first picture."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    (first, *_) = [cell for cell in cells if any("image/png" in output.get("data", {}) for output in cell.outputs)]
+    began, ended = cells[0].metadata.execution["iopub.status.busy"], first.metadata.execution["iopub.status.idle"]
+    return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="clones this repository")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_on_colab(path, colab, tmp_path, monkeypatch):
+    """Alone in a folder: the first cell clones the repository, and replaces jax and flax. Needs a network."""
+    environment, folder = tmp_path / "environment", tmp_path / "content"
+    shutil.copytree(colab, environment, symlinks=True, copy_function=os.link)
+    folder.mkdir()
+    add_kernel(tmp_path, environment / "bin" / "python", monkeypatch)
+    monkeypatch.setenv("TFM_REPOSITORY", f"file://{ROOT}")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    notebook = executed(path, folder)
+    printed = {cell.id: text_of(cell) for cell in notebook.cells if cell.cell_type == "code"}
+    assert printed["install"] == "installed\n"
+    assert "jax 0.7.2" not in printed["runtime"]
+    assert "flax 0.11.2" not in printed["runtime"]
+    print(
+        f"\n{path.stem}: {printed['runtime'].splitlines()[0]}; a picture after {seconds_to_a_picture(notebook):.0f} s"
+    )
+    shutil.rmtree(folder)
+
+
+# What a GPU without bfloat16, such as Colab's T4, tells the runtime cell and the trainer.
+A_T4 = """
+import train.devices.specs
+
+train.devices.specs.has_bfloat16 = lambda device: False
+from train.training import startup
+
+startup._platform = lambda: ("gpu", False)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if "train.main import main" in path.read_text()], ids=lambda path: path.stem
+)
+def test_runs_in_float16(path, kernel, tmp_path):
+    """Where the device has no bfloat16, runs compute in float16, and every cell works."""
+    notebook = executed(path, tmp_path, A_T4)
+    printed = "".join(text_of(cell) for cell in notebook.cells if cell.cell_type == "code")
+    assert "layers compute in float16" in printed
+    configs = [json.loads(file.read_text()) for file in tmp_path.glob("runs/**/run.json")]
+    assert {config["model"]["dtype"] for config in configs} == {"float16"}
+    shutil.rmtree(tmp_path / "runs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_from_top_to_bottom(path, kernel, tmp_path):
+    notebook = executed(path, tmp_path)
     printed = {cell.id: text_of(cell) for cell in notebook.cells if cell.cell_type == "code"}
     if path.stem == "01_quickstart":
         assert len(printed["fill"].splitlines()) == 2 + 5, "a sentence, a line of names, five guesses for each blank"

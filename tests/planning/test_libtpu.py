@@ -6,7 +6,7 @@ import importlib.util
 import pytest
 
 from train.devices import topology
-from train.plan import Planner
+from train.plan import Planner, PlanOptions
 from train.screens.console import Log
 from train.tasks import resolve
 
@@ -30,7 +30,7 @@ def test_a_step_compiles_with_the_kernel_of_a_tpu(name):
     devices, exact = topology.devices(planned)
     run, explicit = resolve.resolve(resolve.infer_task([*flags.split(), *TINY], None), None, None)
     run = resolve.fill_from_data(run, explicit | {"model.scan"}, {}, planned.platform)
-    report = Planner(planned, devices, exact, None, Log(quiet=True)).examine(run)
+    report = Planner(planned, devices, exact, PlanOptions().long_run, Log(quiet=True)).examine(run)
     assert exact
     assert report["fits"], report.get("refused")
     assert report["attention"] == ["splash: it is made for a tpu and knows this mask"]
