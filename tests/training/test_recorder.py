@@ -100,3 +100,11 @@ def test_damaged_lines_are_named(tmp_path, lines, kept, sentence):
     assert sentence in messages[0]
     with MetricsFile(path, 5, written, messages.append):
         assert len(messages) == 1, "it is whole again"
+
+
+def test_one_step_has_no_curve(tmp_path):
+    """Nor the packages that would draw it."""
+    with contextlib.closing(recorder.Recorder(Log(quiet=True), tmp_path, 0, 1, Written())) as record:
+        record.write("train", 1, {"loss": 2.0, "rate": 0.1})
+        record.write("eval", 1, {"loss": 2.0})
+    assert not (tmp_path / "plots").exists()

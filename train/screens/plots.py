@@ -17,7 +17,10 @@ MAX_NAMED = 40
 
 
 def curves(lines: Sequence[Mapping[str, float | str]], folder: Path):
-    """plots/loss.png and plots/lr.png from the lines of metrics.jsonl; of a mixture also plots/sources.png."""
+    """plots/loss.png and plots/lr.png from the lines of metrics.jsonl; of a mixture also plots/sources.png. Nothing
+    where all lines are of one step: there is no curve, and a command is over sooner."""
+    if len({line["step"] for line in lines}) < 2:
+        return
     _curve(lines, {"train": ("train", "loss"), "eval": ("eval", "loss")}, "loss", folder / "plots" / "loss.png")
     _curve(lines, {"train": ("train", "rate")}, "learning rate", folder / "plots" / "lr.png")
     keys = dict.fromkeys(key for line in lines if line["split"] == "train" for key in line if key.startswith("loss/"))

@@ -6,11 +6,23 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
-from scipy.special import erf, expit
 
 from tfm.hf.tensors import Tensors
 from tfm.options.choices import check_object
 from tfm.options.json_text import read_object
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erf  # takes a twentieth of the start of a command
+
+    return x * (1 + erf(x / 2**0.5)) / 2
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    from scipy.special import expit
+
+    return expit(x)
+
 
 # Activations of a Dense module by the classes of torch.nn.
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -19,9 +31,9 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ReLU": lambda x: np.maximum(x, 0),
     "LeakyReLU": lambda x: np.where(x > 0, x, 0.01 * x),
     "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-    "GELU": lambda x: x * (1 + erf(x / 2**0.5)) / 2,
-    "SiLU": lambda x: x * expit(x),
-    "Sigmoid": expit,
+    "GELU": _gelu,
+    "SiLU": lambda x: x * _sigmoid(x),
+    "Sigmoid": _sigmoid,
 }
 
 
