@@ -178,7 +178,7 @@ print(len(corpus.train[0]), own() - before)
     [("image", "tar", "cls"), ("image", "parquet", "label"), ("contrast", "tar", "cls"), ("pixels", "tar", "cls")],
 )
 def test_memory_is_a_part_of_the_pictures(home, task, kind, label):
-    """Half a gigabyte of noise."""
+    """Half a gigabyte of noise. `-s` shows the memory."""
     noise = np.random.default_rng(0).integers(0, 256, (64, 512, 3), np.uint8)
     size = 0
     for shard in range(8):
@@ -202,5 +202,6 @@ def test_memory_is_a_part_of_the_pictures(home, task, kind, label):
     ended = subprocess.run(argv, capture_output=True, text=True, env=environ)
     assert ended.returncode == 0, ended.stderr
     rows, megabytes = map(float, re.split(r"\s+", ended.stdout.strip()))
+    print(f"\n{task}: {size / 1e6:.0f} MB in files of {kind}, {megabytes:.0f} MB of memory")
     assert rows > 0.85 * 8 * 640
     assert megabytes < 200

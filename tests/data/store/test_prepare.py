@@ -1,11 +1,13 @@
 """train.prepare: the same bytes however often it is interrupted, and a sentence for whatever is wrong."""
 
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -428,3 +430,59 @@ def test_dask(texts, tmp_path):
             os.kill(pids[worker], signal.SIGKILL)
         assert process.wait(120) == 0
     assert content(tmp_path / "b" / "store") == content(tmp_path / "a" / "store")
+
+
+@pytest.mark.slow
+def test_a_scheduler_is_killed(texts, tmp_path):
+    """kill -9 of the scheduler of Dask, TFM_KILLS times: the command says so, and with a new one nothing is lost."""
+    pytest.importorskip("distributed")
+    write(texts / "killed.jsonl", DOCUMENTS * 40)
+    argv = [f"--data={texts}/killed.jsonl", f"--tokenizer.path={texts}/tokenizer.json", "--shard=9000", "--length=32"]
+    assert run(*argv, f"--to={tmp_path}/a/store") == 0
+    expected = content(tmp_path / "a" / "store")
+    shards = len(list((tmp_path / "a" / "store").glob("store/*.json")))
+    attempts = int(os.environ.get("TFM_KILLS", 2))
+    for attempt in range(attempts):
+        store = tmp_path / str(attempt) / "store"
+        with dask() as (scheduler, start):
+            process = start(*argv, f"--to={store}")
+            while len(list(store.glob("store/*.json"))) < 1 + (shards - 2) * attempt // attempts:
+                assert process.poll() is None
+                time.sleep(0.02)
+            scheduler.kill()
+            err = process.communicate(timeout=100)[1]
+        assert process.returncode == 2
+        assert err.splitlines()[-1].startswith("error: the scheduler of Dask ended; start it again"), err
+        assert not (store / layout.MANIFEST).exists()
+        with dask() as (_, start):
+            assert start(*argv, f"--to={store}").wait(100) == 0
+        assert content(store) == expected, attempt
+
+
+@contextlib.contextmanager
+def dask():
+    """A scheduler of Dask and a worker, in processes of their own; and a function that starts the command with them."""
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        address = f"tcp://localhost:{server.getsockname()[1]}"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    roles = {"scheduler": ["--host", address], "worker": [address, "--nthreads=1", "--no-nanny", "--death-timeout=60"]}
+    started = {
+        role: subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{role}", *words, "--no-dashboard"],
+            env=environ,
+            stderr=subprocess.DEVNULL,
+        )
+        for role, words in roles.items()
+    }
+
+    def start(*argv):
+        argv = [sys.executable, "-m", "train.prepare", *argv, "--runner=dask", f"--dask.scheduler={address}"]
+        return subprocess.Popen(argv, cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True)
+
+    try:
+        yield started["scheduler"], start
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()

@@ -56,8 +56,8 @@ def in_processes(work: Work, pieces: Sequence[WorkPiece], workers: int) -> Itera
 def on_dask(work: Work, pieces: Sequence[WorkPiece], scheduler: str, workers: int) -> Iterator[WorkPiece | None]:
     """Works at pieces on the workers of a Dask scheduler (tcp://host:port), or on `workers` new ones of this machine.
 
-    Dask gives the piece of a worker that dies to another one. Raises UserError where Dask is not installed, or the
-    scheduler cannot be reached.
+    Dask gives the piece of a worker that dies to another one. Raises UserError where Dask is not installed, and where
+    the scheduler cannot be reached, or ends.
     """
     try:
         import distributed
@@ -73,7 +73,12 @@ def on_dask(work: Work, pieces: Sequence[WorkPiece], scheduler: str, workers: in
     with client:
         futures = {client.submit(work, piece, pure=False, retries=_DEATHS): piece for piece in pieces}
         for future in distributed.as_completed(list(futures)):
-            future.result()
+            try:
+                future.result()
+            except concurrent.futures.CancelledError as error:
+                raise UserError(
+                    "the scheduler of Dask ended; start it again, and run the command again: nothing is lost"
+                ) from error
             yield futures[future]
 
 
