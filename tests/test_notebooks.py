@@ -159,7 +159,7 @@ def test_runs_in_float16(path, kernel, tmp_path):
     printed = "".join(text_of(cell) for cell in notebook.cells if cell.cell_type == "code")
     assert "layers compute in float16" in printed
     configs = [json.loads(file.read_text()) for file in tmp_path.glob("runs/**/run.json")]
-    assert {config["model"]["dtype"] for config in configs} == {"float16"}
+    assert {config["config"]["model"]["dtype"] for config in configs} == {"float16"}
     shutil.rmtree(tmp_path / "runs")
 
 
