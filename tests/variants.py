@@ -114,6 +114,9 @@ _ELMO: dict[str, Any] = {
     "input.norm": False,
 }
 
+# A grid of 2 x 4 patches.
+_GRID = _IMAGES | {"input.size": 4, "input.image_width": 8, "input.cls": False}
+
 _ENCODERS_OF_IMAGES: dict[str, Any] = {"decoder": False, "packs": False, "ignores_padding": False}
 
 VARIANTS = {
@@ -174,6 +177,20 @@ VARIANTS = {
     "linear": Variant({"mixer": "linear", "mixer.chunk": 3}, oracle=kernels.linear),
     "compressed": Variant({"mixer": "compressed"}, packs=False, oracle=fewer_keys.compressed),
     "compressed_memory": Variant({"mixer": "compressed", "mixer.memory": 3, "position": "rotary"}, packs=False),
+    "spatial_reduction": Variant(
+        _GRID | {"mixer": "spatial_reduction", "mixer.factor": 3},
+        oracle=partial(grid.spatial_reduction, grid=(2, 4), factor=3),
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "twins": Variant(
+        _WINDOWS | {"position": "none"} | _layer(1, {"mixer": "spatial_reduction", "mixer.factor": 2}),
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "neighbourhood": Variant(
+        _GRID | _pattern("neighbourhood", window=3),
+        oracle=partial(grid.neighbourhood, grid=(2, 4), size=3),
+        **_ENCODERS_OF_IMAGES,
+    ),
     "nystrom": Variant(
         {"mixer": "nystrom", "mixer.landmarks": 3, "mixer.window": 5},
         decoder=False,

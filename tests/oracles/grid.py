@@ -1,10 +1,11 @@
 """What layers over a grid of patches should compute, by numpy and loops, place by place."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from oracles import heads, output
+from oracles import heads, output, softmax
 
 
 def windowed(
@@ -68,3 +69,38 @@ def depthwise(kernel: np.ndarray, bias: np.ndarray, x: np.ndarray, grid: tuple[i
             if 0 <= neighbour[0] < grid[0] and 0 <= neighbour[1] < grid[1]:
                 y[:, row, column] += kernel[i, j] * image[:, *neighbour]
     return y.reshape(x.shape)
+
+
+def neighbourhood(params: Any, x: np.ndarray, grid: tuple[int, int], size: int) -> np.ndarray:
+    """Hassani et al. 2023, eq. 2 and 3: a place attends to the nearest square of size x size that lies in the grid."""
+    q, k, v = heads(params, x)
+    mixed = np.zeros_like(q)
+    for place, axes in enumerate(np.ndindex(*grid)):
+        sides = (nearest(axis, size, side) for axis, side in zip(axes, grid, strict=True))
+        seen = [grid[1] * row + column for row, column in itertools.product(*sides)]
+        scores = np.einsum("bkgh,bskgh->bkgs", q[:, place], k[:, seen]) * q.shape[-1] ** -0.5
+        mixed[:, place] = np.einsum("bkgs,bskgh->bkgh", softmax(scores), v[:, seen])
+    return output(params, mixed)
+
+
+def nearest(place: int, size: int, side: int) -> list[int]:
+    """The `size` places of a side that are nearest to one, of equal ones those that make it the middle."""
+    middle = min(max(place, size // 2), max(size // 2, side - 1 - size // 2))
+    return sorted(sorted(range(side), key=lambda n: abs(n - middle))[:size])
+
+
+def spatial_reduction(params: Any, x: np.ndarray, grid: tuple[int, int], factor: int) -> np.ndarray:
+    """Wang et al. 2021, eq. 3 and 4: keys and values of squares of patches; zeros beyond the grid."""
+    sides = [-(-side // factor) for side in grid]
+    padded = np.zeros((len(x), *(factor * side for side in sides), x.shape[-1]))
+    padded[:, : grid[0], : grid[1]] = x.reshape(len(x), *grid, -1)
+    kernel, states = np.asarray(params.reduction.kernel, np.float64), []
+    for row, column in np.ndindex(*sides):
+        square = padded[:, factor * row : factor * (row + 1), factor * column : factor * (column + 1)]
+        y = np.tensordot(square, kernel, 3) + np.asarray(params.reduction.bias, np.float64)
+        y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-12)
+        states.append(y * np.asarray(params.norm.scale) + np.asarray(params.norm.bias))
+    q, (_, k, v) = heads(params.attention, x)[0], heads(params.attention, np.stack(states, 1))
+    k, v = (np.broadcast_to(rows[:, :, :, :1], (*rows.shape[:2], *q.shape[2:])) for rows in (k, v))
+    weights = softmax(np.einsum("btkgh,bskgh->bkgts", q, k) * q.shape[-1] ** -0.5)
+    return output(params.attention, np.einsum("bkgts,bskgh->btkgh", weights, v))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tfm.catalogue.options.mixers.clustered import Reformer, Routing, Sinkhorn
 from tfm.catalogue.options.mixers.convolution import DynamicConv, LightConv, TextCnn
-from tfm.catalogue.options.mixers.fewer_keys import Compressed, Linformer, Nystrom
+from tfm.catalogue.options.mixers.fewer_keys import Compressed, Linformer, Nystrom, SpatialReduction
 from tfm.catalogue.options.mixers.kernels import (
     AttentionFree,
     ChannelGroups,
@@ -75,6 +75,7 @@ Mixer = (
     | Compressed
     | Linformer
     | Nystrom
+    | SpatialReduction
     | Reformer
     | Routing
     | Sinkhorn

@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.catalogue.options.patterns import BigBird, Etc, Fixed, Global, Sliding, Strided, Transient, Windows
+from tfm.catalogue.options.patterns import (
+    BigBird,
+    Etc,
+    Fixed,
+    Global,
+    Neighbourhood,
+    Sliding,
+    Strided,
+    Transient,
+    Windows,
+)
 from tfm.options.choices import Options, tag
 from tfm.options.slots import check_lengths
 
@@ -35,4 +45,4 @@ class Local(Options):
         check_lengths(self, "block", zero=("neighbours",))
 
 
-Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | Transient | BigBird | Windows
+Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | Transient | BigBird | Windows | Neighbourhood

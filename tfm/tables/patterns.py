@@ -1,6 +1,6 @@
 """Patterns of softmax attention by the tag of their options."""
 
-from tfm.catalogue.patterns import bigbird, etc, fixed, longformer, sliding, strided, transient, windows
+from tfm.catalogue.patterns import bigbird, etc, fixed, longformer, neighbourhood, sliding, strided, transient, windows
 from tfm.options.choices import Options
 from tfm.patterns import Pattern, full, local
 
@@ -15,6 +15,7 @@ PATTERNS: dict[str, Pattern] = {
     "transient": transient.PATTERN,
     "bigbird": bigbird.PATTERN,
     "windows": windows.PATTERN,
+    "neighbourhood": neighbourhood.PATTERN,
 }
 
 

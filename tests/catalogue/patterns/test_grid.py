@@ -4,8 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from masks.test_masks import seen_blocks
+from oracles.grid import nearest
 
 import tfm
+from tfm.catalogue.patterns.neighbourhood import GridNeighbours
 from tfm.catalogue.patterns.window_partition import WindowPartition
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -74,3 +76,25 @@ def test_a_partition_puts_into_a_row_what_the_mask_shows(shape):
 def test_windows_that_do_not_exist_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         tfm.grid_windows(*arguments)
+
+
+@pytest.mark.parametrize(("rows", "columns", "size"), [(5, 7, 3), (4, 4, 5), (2, 6, 3), (6, 5, 1)])
+def test_neighbourhoods_follow_their_rule_and_hide_no_block(rows, columns, size):
+    """A place sees the nearest places in each direction, as many at the borders as within; blocks may show more."""
+    mask, length = GridNeighbours(rows, columns, size), rows * columns
+
+    def rule(i, j):
+        return all(
+            second in nearest(first, min(size, side), side)
+            for first, second, side in zip(divmod(i, columns), divmod(j, columns), (rows, columns), strict=True)
+        )
+
+    expected = np.array([[rule(i, j) for j in range(length)] for i in range(length)])
+    np.testing.assert_array_equal(mask.dense(length)[0], expected)
+    assert {*expected.sum(1)} == {min(size, rows) * min(size, columns)}
+    np.testing.assert_array_equal(mask.blocks(1, 1, length, length), expected)
+    for sizes in ((4, 4), (3, 8), (7, 5)):
+        assert (mask.blocks(*sizes, length, length) >= seen_blocks(rule, *sizes, length, length)).all()
+    left, right = mask.reach
+    distances = [j - i for i, j in np.argwhere(expected)]
+    assert (-left <= min(distances), max(distances) <= right) == (True, True)

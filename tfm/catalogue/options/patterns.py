@@ -234,10 +234,7 @@ class Windows(Options):
             raise ValueError(f"shift={self.shift} must be less than window={self.window}")
 
     def check(self, config: ModelConfig) -> None:
-        if config.grid is None:
-            raise ValueError(
-                "pattern=windows needs a grid of patches and nothing beside it; take input=patches, without input.cls"
-            )
+        _check_grid(config, self.name)
         for kind in config.kinds:
             is_here = getattr(kind.mixer, "pattern", None) == self
             if is_here and kind.position.in_scores and not kind.position.in_windows:
@@ -255,6 +252,37 @@ class Windows(Options):
         """The rows and columns by which its windows begin late: none where a side of the grid is one window."""
         assert config.grid is not None
         return self.shift if self.window < min(config.grid) else 0
+
+
+@dataclass(frozen=True)
+class Neighbourhood(Options):
+    """The square of patches around each; at the borders of the grid it moves inwards, so that all see as many (NAT:
+    Hassani et al. 2023, section 3.1); for encoders.
+
+    window: side of the square, in patches, an odd number; a grid that is smaller is all seen
+    """
+
+    name: Literal["neighbourhood"] = tag("neighbourhood")
+    reads_packed: ClassVar[bool] = False
+    window: int = 7
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, window=1)
+        check_maximum(self, "no grid is as large", window=1 << 12)
+        if self.window % 2 == 0:
+            raise ValueError(f"window={self.window} must be odd; try window={self.window + 1}")
+
+    def check(self, config: ModelConfig) -> None:
+        _check_grid(config, self.name)
+
+
+def _check_grid(config: ModelConfig, name: str) -> None:
+    """Raises ValueError for a model whose layers read no grid."""
+    if config.grid is None:
+        raise ValueError(
+            f"pattern={name} needs a grid of patches and nothing beside it; take input=patches, without input.cls"
+        )
 
 
 def _check_fits(config: ModelConfig, name: str, tokens: int) -> None:

@@ -82,3 +82,28 @@ class Nystrom(Options):
         check_minimum(self, landmarks=1, iterations=1, window=1)
         check_maximum(self, "no text is as long", landmarks=MAX_LENGTH, window=1 << 16)
         check_maximum(self, "it has converged long before", iterations=1000)
+
+
+@dataclass(frozen=True)
+class SpatialReduction(Options):
+    """Squares of patches become one key and one value each (PVT: Wang et al. 2021, section 3.3; in turn with windows:
+    Twins-SVT, Chu et al. 2021, section 3.3); for encoders.
+
+    factor: side of a square in patches; 1: every patch has a key. Zeros fill squares at the end of a grid
+    """
+
+    name: Literal["spatial_reduction"] = tag("spatial_reduction")
+    reads_packed: ClassVar[bool] = False
+    factor: int = 2
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, factor=1)
+        check_maximum(self, "no grid is as large", factor=1 << 8)
+
+    def check(self, config: ModelConfig) -> None:
+        if config.grid is None:
+            raise ValueError(
+                "mixer=spatial_reduction needs a grid of patches and nothing beside it; take input=patches, without "
+                "input.cls"
+            )
