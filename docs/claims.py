@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from claims_learned import LEARNED
+from claims_scaled import SCALED
 from claims_trained import LENGTH, ROWS, TRAINED, WORDS, Values, copy_loss, small
 from jax import Array
 
@@ -237,6 +238,7 @@ def branches(seeds: int) -> Values:
 CLAIMS = (
     TRAINED
     | LEARNED
+    | SCALED
     | {
         function.__name__: function
         for function in (

@@ -16,7 +16,7 @@ EVERY = 7  # of a masked language model, every seventh token is masked: 14 %
 COPIES, TEXTS, PROMPT = (1, 8, 64, 512), 4, 12  # of memorization: repetitions, texts of each, tokens that are shown
 
 
-def _fit(specs: Any, loss: Callable[[Any, Array], Array], steps: int, rate: float, seed: Array) -> tuple[Any, Array]:
+def fit(specs: Any, loss: Callable[[Any, Array], Array], steps: int, rate: float, seed: Array) -> tuple[Any, Array]:
     """A model after steps of Adam with a rate that falls to 0, and all losses; running state takes its changes."""
     model, is_trained = tfm.init(specs, jax.random.key(seed)), tfm.trained_mask(specs)
 
@@ -44,7 +44,7 @@ def batches(seeds: int) -> Values:
             return copy_loss(model, config, copies(key)[:2], 12)
 
         def of_seed(seed: Array, config: tfm.Config = config, loss: Any = loss) -> Array:
-            model, _ = _fit(tfm.causal_lm_specs(config), loss, 1000, 3e-3, seed)
+            model, _ = fit(tfm.causal_lm_specs(config), loss, 1000, 3e-3, seed)
             return copy_loss(model, config, copies(jax.random.key(7)), 12)
 
         rows[f"{norm}, batches of 2 rows"] = jax.jit(partial(jax.lax.map, of_seed))(jnp.arange(seeds))
@@ -93,7 +93,7 @@ def objectives(seeds: int) -> Values:
     ):
 
         def of_seed(seed: Array, excess: Any = excess, specs: Any = specs) -> Array:
-            losses = _fit(specs, lambda model, key: excess(model, key, seed), 400, 3e-3, seed)[1]
+            losses = fit(specs, lambda model, key: excess(model, key, seed), 400, 3e-3, seed)[1]
             return losses.reshape(4, -1)[:, -TAIL:].mean(1) / losses[0]
 
         shares = jax.jit(jax.vmap(of_seed))(jnp.arange(seeds))
@@ -151,7 +151,7 @@ def trained_rank(seeds: int) -> Values:
 
     def of_seed(seed: Array) -> Array:
         specs = tfm.causal_lm_specs(config)
-        model, _ = _fit(specs, lambda model, key: copy_loss(model, config, copies(key), 12), 300, 3e-3, seed)
+        model, _ = fit(specs, lambda model, key: copy_loss(model, config, copies(key), 12), 300, 3e-3, seed)
         return jnp.stack([share(config, tfm.init(specs, jax.random.key(seed))), share(config, model)])
 
     shares = jax.jit(jax.vmap(of_seed))(jnp.arange(seeds))

@@ -37,7 +37,7 @@ Rule = Callable[[random.Random], tuple[str, str]]
 
 def draw(low: int, high: int, rng: random.Random) -> dict[str, str]:
     """A row with `low` to `high` examples of a rule."""
-    rule = rng.choice((_arithmetic, _regression, _spelling, _translation))(rng)
+    rule = rng.choice((_arithmetic, regression, _spelling, translation))(rng)
     examples = [rule(rng) for _ in range(rng.randint(low, high))]
     return {"text": " ".join(f"{question} = {answer} ;" for question, answer in examples)}
 
@@ -53,7 +53,7 @@ def _arithmetic(rng: random.Random) -> Rule:
     return example
 
 
-def _regression(rng: random.Random) -> Rule:
+def regression(rng: random.Random) -> Rule:
     """A line."""
     slope, offset = rng.choice(SLOPES), rng.choice(OFFSETS)
 
@@ -77,7 +77,7 @@ def _spelling(rng: random.Random) -> Rule:
     return example
 
 
-def _translation(rng: random.Random) -> Rule:
+def translation(rng: random.Random) -> Rule:
     """A dictionary."""
     nouns = rng.sample(NOUNS, VOCABULARY)
     language = dict(zip(nouns, rng.sample(INVENTED, VOCABULARY), strict=True))
