@@ -154,19 +154,23 @@ class LossFields(NamedTuple):
     smoothing: probability that is divided among all classes
     focal: exponent by which rows that are classified well count less
     generative: factor of the loss of the next tokens
+    kind: the name of a loss, where a task has several
     """
 
     class_weights: np.ndarray | None = None
     smoothing: float = 0.0
     focal: float = 0.0
     generative: float = 0.0
+    kind: str = ""
 
     def fields(self, labels: np.ndarray, is_row: np.ndarray) -> dict[str, np.ndarray]:
-        """labels [B,...], is_row [B] -> float32 [B]: `weights`, 0 for an empty row; the others if set."""
+        """labels [B,...], is_row [B] -> float32 [B]: `weights`, 0 for an empty row; the others if set, and 1 with the
+        name of the kind."""
         weights = is_row.astype(np.float32)
         if self.class_weights is not None:
             weights = weights * self.class_weights[labels]
         options = {"smoothing": self.smoothing, "focal": self.focal, "generative": self.generative}
+        options |= {self.kind: 1.0} if self.kind else {}
         shares = {name: np.full(len(weights), value, np.float32) for name, value in options.items() if value}
         return {"weights": weights, **shares}
 

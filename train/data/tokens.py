@@ -118,6 +118,18 @@ class Segmentation:
 PLAIN = Segmentation()
 
 
+def join_texts(parts: Sequence[TokenizedTexts]) -> TokenizedTexts:
+    """The texts of all parts, one part after the other."""
+    sizes = np.concatenate([part.lengths for part in parts])
+    return TokenizedTexts(np.concatenate([part.ids for part in parts]), np.cumsum([0, *sizes]))
+
+
+def chosen_texts(texts: TokenizedTexts, numbers: np.ndarray) -> TokenizedTexts:
+    """The texts of these numbers [N], of which some may come more than once."""
+    sizes = texts.lengths[numbers]
+    return TokenizedTexts(texts.ids[ranges(texts.starts[numbers], sizes)], np.cumsum([0, *sizes]))
+
+
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """starts [N], sizes [N] -> the members of N ranges, joined: an index that moves many pieces of a text at once.
 

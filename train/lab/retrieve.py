@@ -1,7 +1,6 @@
 """Retrieval measured: `python -m train.retrieve --run=DIR [--data=FOLDER]`."""
 
 import dataclasses
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -10,21 +9,23 @@ from typing import TYPE_CHECKING
 from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.files.strict_json import json_text
-from train.lab.embedding.options import TextEncoderOptions, open_encoder, role_prompts, similarity_of
+from train.lab.embedding.options import TextEncoderOptions, open_encoders, role_prompts, similarity_of
 from train.settings import flags
 
 if TYPE_CHECKING:
     from train.data.synthetic.deals import Collection
-    from train.lab.retrieval.rankings import Ranking
+    from train.lab.retrieval.rankings import PairScorer, Ranking
     from train.screens.console import Log
 
-USAGE = """usage: python -m train.retrieve --run=DIR|--encoder=bow:FILE [--data=FOLDER] [--split=test] [--to=OUT.trec]
+USAGE = """usage: python -m train.retrieve --run=DIR|--encoder=bow:FILE [--rerank=DIR] [--data=FOLDER] [--split=test]
+                                [--to=OUT.trec]
 
 Ranks the passages of a collection for its queries, by the vectors of a model, and prints one JSON object: nDCG@10,
 MRR@10, recall@100 and MAP as trec_eval computes them. FOLDER is one of BEIR: corpus.jsonl, queries.jsonl and
 qrels/SPLIT.tsv. The built-in collection has questions on deals; metrics with _withheld are of questions with
 combinations that --task=contrast --data.field=query,passage,negative never trains. Beside them stands what BM25 reaches
-by common words, if bm25s is installed. OUT.trec is what trec_eval reads."""
+by common words, if bm25s is installed. --rerank=DIR names a run of --task=rank, which orders the nearest passages anew;
+without --run those of BM25. OUT.trec is what trec_eval reads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,8 @@ class RetrieveOptions(TextEncoderOptions):
     query_prompt: a prompt of the folder by its name, for queries; none: "query", if the folder has it
     passage_prompt: the same for passages; none: "document", "passage" or "corpus"
     bm25: whether BM25 is measured, too; none: where bm25s is installed
+    rerank: the folder of a cross-encoder, which orders the best passages anew; its metrics begin with rerank_
+    rerank_depth: passages of a query that it reads; others are left out
     to: a file for the rankings
     """
 
@@ -46,15 +49,22 @@ class RetrieveOptions(TextEncoderOptions):
     query_prompt: str | None = None
     passage_prompt: str | None = None
     bm25: bool | None = None
+    rerank: str = ""
+    rerank_depth: int = 100
     to: str = ""
 
     def __post_init__(self):
         super().__post_init__()
-        check_minimum(self, depth=100)
+        check_minimum(self, depth=100, rerank_depth=1)
         if Path(self.split).name != self.split:
             raise ValueError(f"split={self.split} must be the name of a file of qrels/, such as test")
         if self.prompt is not None and (self.query_prompt, self.passage_prompt) != (None, None):
             raise ValueError(f"prompt={self.prompt} is for queries and passages; leave it out, or the other two")
+
+    @property
+    def makes_vectors(self) -> bool:
+        """Whether passages are found by vectors: not where those of BM25 are ordered anew."""
+        return bool(self.run or self.encoder or not self.rerank)
 
 
 def main(argv=None) -> int:
@@ -76,39 +86,52 @@ def retrieve(argv):
     log = Log()
     texts = collection.read(options.data, options.split, log)
     log.info(f"data        {options.data}: {len(texts.corpus):,} passages, {len(texts.queries):,} queries")
-    with user_errors(f"--run={options.run}"):
-        ranked = _by_model(options, texts, log)
-    result = _means(ranked, texts)
+    score = _pair_scorer(options, log)
+    ranked: dict[str, dict[str, Ranking]] = {}
+    if options.makes_vectors:
+        with user_errors(f"--run={options.run}"):
+            ranked[""] = _by_model(options, texts, log)
     if bm25s:
-        words = rankings.by_words(bm25s, texts.corpus, texts.queries, options.depth)
-        result |= {f"bm25_{name}": value for name, value in _means(words, texts).items()}
+        ranked["bm25_"] = rankings.by_words(bm25s, texts.corpus, texts.queries, options.depth)
+    if score:
+        best = rankings.cut(next(iter(ranked.values())), options.rerank_depth)
+        ranked["rerank_"] = rankings.by_pairs(score, texts.corpus, texts.queries, best)
+    result = {
+        f"{kind}{name}": value for kind, ranking in ranked.items() for name, value in _means(ranking, texts).items()
+    }
     if options.to:
-        rankings.write(options.to, ranked, "tfm")
+        rankings.write(options.to, ranked["rerank_" if score else ""], "tfm")
         log.info(f"saved in {options.to}")
     print(json_text(result | {"queries": len(texts.queries), "passages": len(texts.corpus)}))
 
 
 def _bm25s(options: RetrieveOptions) -> ModuleType | None:
-    """The library of BM25, if it is wanted. Raises UserError where it is asked for and absent."""
-    if options.bm25 is False:
+    """The library of BM25, if it is wanted. Raises UserError where it is needed and absent."""
+    if options.bm25 is False and options.makes_vectors:
         return None
-    try:
-        import bm25s
-    except ImportError as error:
-        if options.bm25:
-            raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"') from error
-        return None
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    from train.lab.retrieval.rankings import load_bm25s
+
+    bm25s = load_bm25s()
+    if bm25s is None and (options.bm25 or not options.makes_vectors):
+        flag = "--bm25" if options.bm25 else "--rerank without --run"
+        raise UserError(f'{flag} needs bm25s; install it with: pip install "tfm[retrieve]"')
     return bm25s
+
+
+def _pair_scorer(options: RetrieveOptions, log: "Log") -> "PairScorer | None":
+    """The cross-encoder of --rerank. Raises UserError where the folder holds none."""
+    if not options.rerank:
+        return None
+    from train.lab.retrieval.reranking import pair_scorer
+
+    return pair_scorer(options.rerank, log)
 
 
 def _by_model(options: RetrieveOptions, texts: "Collection", log: "Log") -> "dict[str, Ranking]":
     """The rankings of the model, with the prompts of both roles."""
     from train.lab.retrieval import rankings
 
-    query, passage = _prompts(options)
-    of_passages = open_encoder(dataclasses.replace(options, prompt=passage), log)
-    of_queries = of_passages if query == passage else open_encoder(dataclasses.replace(options, prompt=query), log)
+    of_queries, of_passages = open_encoders(options, _prompts(options), log)
     return rankings.by_vectors(
         of_queries, of_passages, texts.corpus, texts.queries, options.depth, similarity_of(options)
     )

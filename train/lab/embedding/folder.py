@@ -1,5 +1,6 @@
 """Texts as vectors by the model of a run folder or a Hugging Face folder: one vector a text, pooled from its tokens."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -77,7 +78,7 @@ class FolderEncoder:
         folder = open_folder(path, changes)
         if folder.task.processor is not TOKENIZER:
             raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
-        self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
+        self.folder, self.pooling, self.log, self.tokenizer = folder, pooling, log, folder.processor
         config, self.modules = folder.config.model, _modules(folder, pooling)
         self.prefix, self.suffix = text_frame(folder)
         self.control_tokens = folder.config.data.control_tokens
@@ -94,8 +95,22 @@ class FolderEncoder:
         self.reading = Reading(config, causal, pooling.layers, self.modules.pools, unpooled)
         self.expansion = self._expansion(pooling.expand)
         say_fallback(config, log)
+        self._say_modules()
+
+    def prompted(self, prompt: str | None) -> "FolderEncoder":
+        """This encoder with another prompt, and its parameters. Raises UserError for one that the folder has not."""
+        if prompt == self.pooling.prompt:
+            return self
+        encoder, pooling = copy.copy(self), dataclasses.replace(self.pooling, prompt=prompt)
+        encoder.pooling, encoder.modules = pooling, _modules(self.folder, pooling)
+        unpooled = unpooled_tokens(encoder.modules, self.tokenizer, len(self.prefix))
+        encoder.reading = dataclasses.replace(self.reading, unpooled=unpooled)
+        encoder._say_modules()
+        return encoder
+
+    def _say_modules(self):
         if self.modules.source:
-            log.info(f"{self.modules.source}: {self.modules}")
+            self.log.info(f"{self.modules.source}: {self.modules}")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """One vector of each text; a text of several windows has the mean, the maximum, the first or the last.

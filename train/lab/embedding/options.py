@@ -42,7 +42,7 @@ class TextEncoderOptions:
 
     def __post_init__(self):
         check_fields(self)
-        if bool(self.run) == bool(self.encoder):
+        if bool(self.run) == bool(self.encoder) and self.makes_vectors:
             raise ValueError("run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two")
         kind, _, file = self.encoder.partition(":")
         if self.encoder and (kind not in ("bow", "sif") or not file):
@@ -52,6 +52,11 @@ class TextEncoderOptions:
         check_minimum(self, length=4)
         if not self.layers:
             raise ValueError(f"layer={self.layer} must be a number, or some with commas between, such as -1,-2")
+
+    @property
+    def makes_vectors(self) -> bool:
+        """Whether something must encode texts."""
+        return True
 
     @property
     def runs(self) -> list[str]:
@@ -77,17 +82,32 @@ def open_encoder(
     """
     if options.encoder and pictures:
         raise UserError(f"--encoder={options.encoder} reads words; name a run of pictures and captions with --run")
+    return open_encoders(options, [options.prompt], log, pictures, data_flags)[0]
+
+
+def open_encoders(
+    options: TextEncoderOptions,
+    prompts: Sequence[str | None],
+    log,
+    pictures: bool = False,
+    data_flags: Mapping[str, object] = NO_FLAGS,
+) -> list[Encode]:
+    """The same with each of these prompts in place of that of the options; a folder is read once."""
     if options.encoder:
         from train.lab.embedding.word_vectors import BagOfWords
 
         kind, _, file = options.encoder.partition(":")
-        return BagOfWords(file, weighted=kind == "sif")
+        return [BagOfWords(file, weighted=kind == "sif")] * len(prompts)
     from train.lab.embedding.folder import Pooling
     from train.lab.embedding.towers import folder_encoder
 
-    pooling = Pooling(options.pool, options.layers, options.length, options.expand, options.prompt)
+    pooling = Pooling(options.pool, options.layers, options.length, options.expand, prompts[0])
     changes = {name: value for name, value in data_flags.items() if name == "data.control_tokens"}
     encoders = [folder_encoder(path, pooling, log, pictures, changes) for path in options.runs]
+    return [_joined([encoder.prompted(prompt) for encoder in encoders]) for prompt in prompts]
+
+
+def _joined(encoders: Sequence[Encode]) -> Encode:
     return lambda texts: np.concatenate([encode(texts) for encode in encoders], axis=1)
 
 

@@ -29,6 +29,10 @@ class TowersEncoder:
         self.folder, self.encode, self.log = folder, folder.task.encode_items, log
         self.params = folder.load(log=log.info)
 
+    def prompted(self, prompt: str | None) -> "TowersEncoder":
+        """This encoder: towers have no prompts."""
+        return self
+
     def __call__(self, items: Sequence[object]) -> np.ndarray:
         """The vector of each item."""
         with control_tokens.reading(self.folder.config.data.control_tokens):

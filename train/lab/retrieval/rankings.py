@@ -1,6 +1,7 @@
 """Rankings of passages for queries: by vectors, by common words, and the files that trec_eval reads."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -12,6 +13,9 @@ from train.lab.embedding.options import Encode, checked_vectors
 
 # Of a query, the scores of passages.
 Ranking = Mapping[str, float]
+
+# Queries with passages -> a score of each.
+PairScorer = Callable[[Sequence[tuple[str, str]]], Iterable[float]]
 
 # Queries that meet all passages at a time.
 _QUERIES = 256
@@ -57,16 +61,44 @@ def by_words(
     """The same by BM25 (k1 = 1.5, b = 0.75, English stop words left out), of the library bm25s."""
     names = list(corpus)
     retriever = bm25s.BM25()
-    retriever.index(_words(bm25s, corpus.values()), show_progress=False)
+    retriever.index(words(bm25s, corpus.values()), show_progress=False)
     count = min(depth + 1, len(names))
-    places, scores = retriever.retrieve(_words(bm25s, queries.values()), k=count, show_progress=False)
+    places, scores = retriever.retrieve(words(bm25s, queries.values()), k=count, show_progress=False)
     return {
         query: _without_itself(query, {names[place]: float(score) for place, score in zip(*row, strict=True)}, depth)
         for query, row in zip(queries, zip(places.tolist(), scores.tolist(), strict=True), strict=True)
     }
 
 
-def _words(bm25s: ModuleType, texts) -> object:
+def cut(rankings: Mapping[str, Ranking], depth: int) -> dict[str, Ranking]:
+    """The best `depth` passages of each query."""
+    return {query: {name: ranking[name] for name in in_order(ranking)[:depth]} for query, ranking in rankings.items()}
+
+
+def by_pairs(
+    score: PairScorer, corpus: Mapping[str, str], queries: Mapping[str, str], rankings: Mapping[str, Ranking]
+) -> dict[str, Ranking]:
+    """The passages of rankings with the scores of a model that reads them with their query."""
+    names = [(query, passage) for query, ranking in rankings.items() for passage in ranking]
+    scores = score([(queries[query], corpus[passage]) for query, passage in names])
+    scored: dict[str, dict[str, float]] = {query: {} for query in rankings}
+    for (query, passage), value in zip(names, scores, strict=True):
+        scored[query][passage] = value
+    return dict(scored)
+
+
+def load_bm25s() -> ModuleType | None:
+    """The library of BM25, if it is installed; it says nothing beside errors."""
+    try:
+        import bm25s
+    except ImportError:
+        return None
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
+
+
+def words(bm25s: ModuleType, texts: Iterable[str]) -> object:
+    """The words of texts as BM25 compares them."""
     return bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
 
 

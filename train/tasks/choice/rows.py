@@ -26,7 +26,7 @@ class Choices:
     """Rows of a text and its continuations, each pair padded to `length`; `cut` is the share of pairs that are longer.
 
     text: their tokens
-    labels: the place of the right continuation, int32 [rows]
+    labels: the place of the right continuation, int32 [rows]; or the grade of each, float32 [rows,count]
     count: places for continuations in a row
     loss: how rows count in the loss
     """
