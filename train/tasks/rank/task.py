@@ -175,7 +175,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, object]:
     """Options of a run that could have trained a folder of a cross-encoder."""
     with user_errors():
         activation, length = cross_encoders.activation(folder.path, folder.fields), cross_encoders.length(folder.path)
-    values = {"data.field": "query,passage", "task.activation": activation}
+    values: dict[str, object] = {"data.field": "query,passage", "task.activation": activation}
     return values if length is None else values | {"batch.length": max(length, 8)}
 
 
