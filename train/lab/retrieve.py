@@ -14,18 +14,16 @@ from train.settings import flags
 
 if TYPE_CHECKING:
     from train.data.synthetic.deals import Collection
-    from train.lab.retrieval.rankings import PairScorer, Ranking
+    from train.lab.retrieval.rankings import Ranking
     from train.screens.console import Log
 
-USAGE = """usage: python -m train.retrieve --run=DIR|--encoder=bow:FILE [--rerank=DIR] [--data=FOLDER] [--split=test]
-                                [--to=OUT.trec]
+USAGE = """usage: python -m train.retrieve --run=DIR|--encoder=bow:FILE [--data=FOLDER] [--split=test] [--to=OUT.trec]
 
 Ranks the passages of a collection for its queries, by the vectors of a model, and prints one JSON object: nDCG@10,
 MRR@10, recall@100 and MAP as trec_eval computes them. FOLDER is one of BEIR: corpus.jsonl, queries.jsonl and
 qrels/SPLIT.tsv. The built-in collection has questions on deals; metrics with _withheld are of questions with
 combinations that --task=contrast --data.field=query,passage,negative never trains. Beside them stands what BM25 reaches
-by common words, if bm25s is installed. --rerank=DIR names a run of --task=rank, which orders the nearest passages anew;
-without --run those of BM25. OUT.trec is what trec_eval reads."""
+by common words, if bm25s is installed. OUT.trec is what trec_eval reads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +36,6 @@ class RetrieveOptions(TextEncoderOptions):
     query_prompt: a prompt of the folder by its name, for queries; none: "query", if the folder has it
     passage_prompt: the same for passages; none: "document", "passage" or "corpus"
     bm25: whether BM25 is measured, too; none: where bm25s is installed
-    rerank: the folder of a cross-encoder, which orders the best passages anew; its metrics begin with rerank_
-    rerank_depth: passages of a query that it reads; others are left out
     to: a file for the rankings
     """
 
@@ -49,22 +45,15 @@ class RetrieveOptions(TextEncoderOptions):
     query_prompt: str | None = None
     passage_prompt: str | None = None
     bm25: bool | None = None
-    rerank: str = ""
-    rerank_depth: int = 100
     to: str = ""
 
     def __post_init__(self):
         super().__post_init__()
-        check_minimum(self, depth=100, rerank_depth=1)
+        check_minimum(self, depth=100)
         if Path(self.split).name != self.split:
             raise ValueError(f"split={self.split} must be the name of a file of qrels/, such as test")
         if self.prompt is not None and (self.query_prompt, self.passage_prompt) != (None, None):
             raise ValueError(f"prompt={self.prompt} is for queries and passages; leave it out, or the other two")
-
-    @property
-    def makes_vectors(self) -> bool:
-        """Whether passages are found by vectors: not where those of BM25 are ordered anew."""
-        return bool(self.run or self.encoder or not self.rerank)
 
 
 def main(argv=None) -> int:
@@ -86,45 +75,28 @@ def retrieve(argv):
     log = Log()
     texts = collection.read(options.data, options.split, log)
     log.info(f"data        {options.data}: {len(texts.corpus):,} passages, {len(texts.queries):,} queries")
-    score = _pair_scorer(options, log)
-    ranked: dict[str, dict[str, Ranking]] = {}
-    if options.makes_vectors:
-        with user_errors(f"--run={options.run}"):
-            ranked[""] = _by_model(options, texts, log)
+    with user_errors(f"--run={options.run}"):
+        ranked = _by_model(options, texts, log)
+    result = _means(ranked, texts)
     if bm25s:
-        ranked["bm25_"] = rankings.by_words(bm25s, texts.corpus, texts.queries, options.depth)
-    if score:
-        best = rankings.cut(next(iter(ranked.values())), options.rerank_depth)
-        ranked["rerank_"] = rankings.by_pairs(score, texts.corpus, texts.queries, best)
-    result = {
-        f"{kind}{name}": value for kind, ranking in ranked.items() for name, value in _means(ranking, texts).items()
-    }
+        words = rankings.by_words(bm25s, texts.corpus, texts.queries, options.depth)
+        result |= {f"bm25_{name}": value for name, value in _means(words, texts).items()}
     if options.to:
-        rankings.write(options.to, ranked["rerank_" if score else ""], "tfm")
+        rankings.write(options.to, ranked, "tfm")
         log.info(f"saved in {options.to}")
     print(json_text(result | {"queries": len(texts.queries), "passages": len(texts.corpus)}))
 
 
 def _bm25s(options: RetrieveOptions) -> ModuleType | None:
-    """The library of BM25, if it is wanted. Raises UserError where it is needed and absent."""
-    if options.bm25 is False and options.makes_vectors:
+    """The library of BM25, if it is wanted. Raises UserError where it is asked for and absent."""
+    if options.bm25 is False:
         return None
     from train.lab.retrieval.rankings import load_bm25s
 
     bm25s = load_bm25s()
-    if bm25s is None and (options.bm25 or not options.makes_vectors):
-        flag = "--bm25" if options.bm25 else "--rerank without --run"
-        raise UserError(f'{flag} needs bm25s; install it with: pip install "tfm[retrieve]"')
+    if bm25s is None and options.bm25:
+        raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"')
     return bm25s
-
-
-def _pair_scorer(options: RetrieveOptions, log: "Log") -> "PairScorer | None":
-    """The cross-encoder of --rerank. Raises UserError where the folder holds none."""
-    if not options.rerank:
-        return None
-    from train.lab.retrieval.reranking import pair_scorer
-
-    return pair_scorer(options.rerank, log)
 
 
 def _by_model(options: RetrieveOptions, texts: "Collection", log: "Log") -> "dict[str, Ranking]":

@@ -1,4 +1,4 @@
-"""Cross-encoders: losses against loops, passages of other rows, whole runs, and folders of sentence-transformers."""
+"""Cross-encoders: losses against loops, passages of other rows, and whole runs."""
 
 import json
 
@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from small import call, run
 
-from train import UserError, export, predict
+from train import UserError, predict
 from train.data.sources.files import Columns
 from train.lab.retrieval.measures import measure
-from train.lab.retrieve import main as retrieve
 from train.main import main
 from train.metrics.ranking import lists_of, ranking_metrics
 from train.tasks.rank import source
@@ -42,22 +41,11 @@ def write_rows(path, examples):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Lists, the same as pairs with grades, and a folder of BEIR."""
+    """Lists to train on and to validate on."""
     folder = tmp_path_factory.mktemp("home")
     for name, count, seed in (("train", 200, 0), ("dev", 40, 1)):
         lists = list(rows(count, seed))
         write_rows(folder / f"{name}.jsonl", lists)
-        pairs = [
-            {"query": row["query"], "passage": row[side], "label": grade}
-            for row in lists
-            for side, grade in (("passage", 5), ("negative", 0))
-            if row[side]
-        ]
-        write_rows(folder / f"{name}_pairs.jsonl", pairs)
-    (folder / "beir" / "qrels").mkdir(parents=True)
-    write_rows(folder / "beir" / "corpus.jsonl", [{"_id": name, "text": f"the {name} sat"} for name in ANIMALS])
-    write_rows(folder / "beir" / "queries.jsonl", [{"_id": f"q{name}", "text": f"the {name}"} for name in ANIMALS])
-    (folder / "beir" / "qrels" / "test.tsv").write_text("".join(f"q{name}\t{name}\t1\n" for name in ANIMALS))
     return folder
 
 
@@ -165,37 +153,6 @@ def test_learns_and_predicts(trained, home):
     assert 0 <= float(wrong) < float(out) <= 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["softmax", "listnet", "lambda"])
-def test_kinds_of_losses_learn(trained, home, kind):
-    run(*SMALL, f"--task.kind={kind}", "--task.drawn=2", "--data=train.jsonl", "--eval-data=dev.jsonl", f"--out={kind}")
-    assert json.loads((home / kind / "result.json").read_text())["eval_ndcg_10"] > 0.9
-
-
-@pytest.mark.slow
-def test_pairs_with_grades(home):
-    flags = "--data.field=query,passage --task.scale=5 --data=train_pairs.jsonl --eval-data=dev_pairs.jsonl --out=pairs"
-    run(*SMALL, *flags.split())
-    result = json.loads((home / "pairs" / "result.json").read_text())
-    assert result["eval_spearman"] > 0.6
-    assert result["eval_ndcg_10"] > 0.9, "pairs of a query are a list"
-
-
-@pytest.mark.slow
-def test_reranks(trained, home):
-    """The passages of BM25 in the order of the model."""
-    pytest.importorskip("bm25s")
-    code, out, err = call(retrieve, "--data=beir", "--rerank=whole", "--rerank-depth=8", "--to=out.trec")
-    assert code == 0, err
-    result = json.loads(out)
-    assert "ndcg_10" not in result
-    assert {"bm25_ndcg_10", "rerank_ndcg_10"} <= result.keys()
-    lines = [line.split() for line in (home / "out.trec").read_text().splitlines()]
-    first = next(fields for fields in lines if fields[0] == "qcow" and fields[2] == "cow")
-    score = call(predict.main, "--run=whole", "--text=the cow", "--pair=the cow sat")[1]
-    assert float(first[4]) == pytest.approx(float(score), abs=1e-4)
-
-
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -205,10 +162,6 @@ def test_reranks(trained, home):
         ("--task.scale=0", "task.scale=0.0 must be more than 0"),
         ("--data.field=query,answer,negative", "no text column 'answer'"),
         ("--data=builtin --task.graded=true", "built-in questions have query,passage,negative and no grades"),
-        (
-            "--data=train_pairs.jsonl --eval-data=dev_pairs.jsonl --data.field=query,passage",
-            "a grade is 5, and those of --task.kind=bce",
-        ),
     ],
 )
 def test_bad_input(flags, says, home):
@@ -216,76 +169,3 @@ def test_bad_input(flags, says, home):
     assert (code, out) == (2, "")
     assert says in err
     assert not (home / "bad").exists()
-
-
-def test_only_a_cross_encoder_reranks(home):
-    (home / "empty").mkdir(exist_ok=True)
-    code, _, err = call(retrieve, "--data=beir", "--rerank=empty")
-    assert code == 2
-    assert "empty is not a run folder" in err
-
-
-# Folders of sentence-transformers
-
-PAIRS = [("where is the cow", "a cow sat"), ("where is the hen", "the fox ran"), ("cat " * 12, "dog " * 9)]
-
-
-def scores_of(folder):
-    """What train.predict says of the pairs."""
-    with open("pairs.tsv", "w") as file:
-        file.write("".join(f"{first.strip()}\t{second.strip()}\n" for first, second in [("query", "passage"), *PAIRS]))
-    code, _, err = call(
-        predict.main, f"--run={folder}", "--file=pairs.tsv", "--field=query,passage", "--to=scores.jsonl"
-    )
-    assert code == 0, err
-    with open("scores.jsonl") as file:
-        return [json.loads(line)["score"] for line in file]
-
-
-@pytest.fixture(scope="module")
-def exported(home):
-    """A run whose first token stands for a pair, as in transformers, exported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        flags = "--model.head.pool=first --steps=20 --optim.rate=1e-2 --data=train.jsonl --eval-data=dev.jsonl"
-        run(*SMALL, *flags.split(), "--out=first")
-        code, _, err = call(export.main, "--run=first", "--to=exported")
-    assert code == 0, err
-    return home / "exported"
-
-
-@pytest.mark.parity
-@pytest.mark.slow
-def test_folder_written_for_sentence_transformers(exported):
-    library = pytest.importorskip("sentence_transformers")
-    model = library.CrossEncoder("exported", device="cpu")
-    expected = model.predict([(first.strip(), second.strip()) for first, second in PAIRS])
-    np.testing.assert_allclose(scores_of("first"), expected, atol=1e-5)
-    np.testing.assert_allclose(scores_of("exported"), expected, atol=1e-5)
-
-
-@pytest.mark.parity
-@pytest.mark.slow
-@pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
-def test_folder_of_sentence_transformers(exported, home, activation):
-    """One that version 6 saves, and config.json of older ones alone."""
-    library = pytest.importorskip("sentence_transformers")
-    import torch
-
-    model = library.CrossEncoder("exported", device="cpu", activation_fn=getattr(torch.nn, activation)())
-    model.save(f"saved{activation}")
-    pairs = [(first.strip(), second.strip()) for first, second in PAIRS]
-    expected = model.predict(pairs)
-    np.testing.assert_allclose(scores_of(f"saved{activation}"), expected, atol=1e-5)
-    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
-        (home / f"saved{activation}" / name).unlink(missing_ok=True)
-    path = home / f"saved{activation}" / "config.json"
-    fields = json.loads(path.read_text())
-    fields.pop("sentence_transformers", None)
-    kind = "linear.Identity" if activation == "Identity" else "activation.Sigmoid"
-    path.write_text(json.dumps(fields | {"sbert_ce_default_activation_function": f"torch.nn.modules.{kind}"}))
-    np.testing.assert_allclose(scores_of(f"saved{activation}"), expected, atol=1e-5)
-    path.write_text(json.dumps(fields | {"sbert_ce_default_activation_function": "torch.nn.Tanh"}))
-    code, _, err = call(predict.main, f"--run=saved{activation}", "--text=a", "--pair=b")
-    assert code == 2
-    assert "the activation 'torch.nn.Tanh' of scores is not one of" in err

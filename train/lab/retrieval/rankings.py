@@ -1,7 +1,7 @@
 """Rankings of passages for queries: by vectors, by common words, and the files that trec_eval reads."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -13,9 +13,6 @@ from train.lab.embedding.options import Encode, checked_vectors
 
 # Of a query, the scores of passages.
 Ranking = Mapping[str, float]
-
-# Queries with passages -> a score of each.
-PairScorer = Callable[[Sequence[tuple[str, str]]], Iterable[float]]
 
 # Queries that meet all passages at a time.
 _QUERIES = 256
@@ -68,23 +65,6 @@ def by_words(
         query: _without_itself(query, {names[place]: float(score) for place, score in zip(*row, strict=True)}, depth)
         for query, row in zip(queries, zip(places.tolist(), scores.tolist(), strict=True), strict=True)
     }
-
-
-def cut(rankings: Mapping[str, Ranking], depth: int) -> dict[str, Ranking]:
-    """The best `depth` passages of each query."""
-    return {query: {name: ranking[name] for name in in_order(ranking)[:depth]} for query, ranking in rankings.items()}
-
-
-def by_pairs(
-    score: PairScorer, corpus: Mapping[str, str], queries: Mapping[str, str], rankings: Mapping[str, Ranking]
-) -> dict[str, Ranking]:
-    """The passages of rankings with the scores of a model that reads them with their query."""
-    names = [(query, passage) for query, ranking in rankings.items() for passage in ranking]
-    scores = score([(queries[query], corpus[passage]) for query, passage in names])
-    scored: dict[str, dict[str, float]] = {query: {} for query in rankings}
-    for (query, passage), value in zip(names, scores, strict=True):
-        scored[query][passage] = value
-    return dict(scored)
 
 
 def load_bm25s() -> ModuleType | None:

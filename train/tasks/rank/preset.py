@@ -6,8 +6,8 @@ from train.settings.recipes.fields import Preset, steps
 # A query, the passage that answers it, and one that does not.
 LISTS = {"data.field": "query,passage,negative", "batch.size": 16}
 
-# For the smallest BERT and the built-in questions. Tried from scratch: one layer of 64 numbers with rate=5e-3, at chance
-# for 1,000 steps.
+# For the smallest BERT and the built-in questions. Tried from scratch: one layer of 64 numbers with rate=5e-3, at
+# chance for 1,000 steps.
 QUICK_LISTS = {
     "model.init_std": 0.1,
     "model.dropout": 0.0,
