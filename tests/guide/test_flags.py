@@ -82,6 +82,7 @@ def test_flags_of_commands_exist(page, command):
         "train.evaluate",
         "train.glue",
         "train.inspect",
+        "train.mine",
         "train.plan",
         "train.predict",
         "train.record",
