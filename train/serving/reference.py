@@ -90,9 +90,9 @@ def _differences(folder: HfFolder, params: Any) -> dict[str, float]:
             written = _written(model, tokenizer, texts)
         differences["greedy texts"] = _count(folder, "greedy texts", texts, written)
     if folder.has_modules and find_spec("sentence_transformers") is not None:
-        from sentence_transformers import SentenceTransformer
-
         with _transformers_errors(folder):
+            from sentence_transformers import SentenceTransformer  # it may want another version of transformers
+
             vectors = SentenceTransformer(str(folder.root), device="cpu").encode(list(PROMPTS))
         differences["vectors"] = _largest(folder, "vectors", _vectors(folder, params), vectors)
     return differences
