@@ -54,7 +54,7 @@ class EvaluateOptions:
     against: of a translation model: a file of other translations, one a line, to compare these with
     null_threshold: of answers: the least score of no answer, over that of the best one, that is too much for an answer
     max_answer: of answers: the tokens of the longest one
-    to: of answers: the file for them, {id: text}, as the official evaluators of SQuAD read it
+    to: of answers: the file for them, {id: text}, as the official evaluators of SQuAD read it; of boxes, as COCO's does
     nbest: of answers: the file for the best answers to each question, with probabilities and logits
     """
 

@@ -31,6 +31,7 @@ TASKS = {
     "image": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "pixels": "--data=builtin --model.length=64",
     "segment": "--data=builtin --model.input.size=16 --model.input.patch=8",
+    "detect": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "restore": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "forecast": "--data=builtin",
     "contrast of pictures": "--preset=clip-tiny --data=builtin --batch.length=16 --model.width=64 "

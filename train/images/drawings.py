@@ -9,7 +9,7 @@ colour and each shape is. Drawings are made of whole numbers alone, so that they
 import functools
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +67,11 @@ class DrawnShape(NamedTuple):
         """Whether its colour and its shape never go together in training."""
         return is_withheld(self.colour, self.shape)
 
+    @property
+    def covered(self) -> np.ndarray:
+        """Whether it covers half of each pixel of its square or more, bool [2 * radius, 2 * radius]."""
+        return 2 * _coverage(self.shape, self.radius)[:, :, 0] >= _CELLS * _CELLS
+
 
 class Drawing(NamedTuple):
     """Two shapes on a grey ground: the first is left of the second, or above it."""
@@ -118,12 +123,17 @@ def is_withheld(colour: str, shape: str) -> bool:
 
 def draw(drawing: Drawing) -> np.ndarray:
     """A drawing -> uint8 [SIDE, SIDE, 3]."""
-    pixels = np.full((SIDE, SIDE, 3), drawing.ground, np.int64)
+    return paint((drawing.first, drawing.second), drawing.ground)
+
+
+def paint(shapes: Iterable[DrawnShape], ground: int) -> np.ndarray:
+    """Shapes on a grey ground -> uint8 [SIDE, SIDE, 3]."""
+    pixels = np.full((SIDE, SIDE, 3), ground, np.int64)
     full = _CELLS * _CELLS
-    for shape in (drawing.first, drawing.second):
+    for shape in shapes:
         rows, columns = (slice(centre - shape.radius, centre + shape.radius) for centre in (shape.y, shape.x))
-        coverage, ground = _coverage(shape.shape, shape.radius), pixels[rows, columns]
-        pixels[rows, columns] = (ground * (full - coverage) + np.array(shape.rgb) * coverage + full // 2) // full
+        coverage, behind = _coverage(shape.shape, shape.radius), pixels[rows, columns]
+        pixels[rows, columns] = (behind * (full - coverage) + np.array(shape.rgb) * coverage + full // 2) // full
     return pixels.astype(np.uint8)
 
 
@@ -132,8 +142,7 @@ def mask(drawing: Drawing) -> np.ndarray:
     values = np.zeros((SIDE, SIDE), np.uint8)
     for shape in (drawing.first, drawing.second):
         rows, columns = (slice(centre - shape.radius, centre + shape.radius) for centre in (shape.y, shape.x))
-        is_covered = 2 * _coverage(shape.shape, shape.radius)[:, :, 0] >= _CELLS * _CELLS
-        values[rows, columns][is_covered] = MASK_CLASSES.index(shape.shape)
+        values[rows, columns][shape.covered] = MASK_CLASSES.index(shape.shape)
     return values
 
 
@@ -180,25 +189,25 @@ def _drawings(rng: random.Random) -> Iterator[Drawing]:
         kinds = [(rng.choice(list(SIZES)), rng.choice(list(COLOURS)), rng.choice(SHAPES)) for _ in range(2)]
         radius, second_radius = (rng.choice(SIZES[size]) for size, _, _ in kinds)
         distance = radius + second_radius + 1  # at least
-        alongs = [(a, b) for a in _places(radius) for b in _places(second_radius) if b - a >= distance]
+        alongs = [(a, b) for a in centres(radius) for b in centres(second_radius) if b - a >= distance]
         first_along, second_along = rng.choice(alongs)
-        across = rng.choice(_places(radius))
+        across = rng.choice(centres(radius))
         offset = (second_along - first_along) // 2
-        second_across = rng.choice([place for place in _places(second_radius) if abs(place - across) <= offset])
+        second_across = rng.choice([place for place in centres(second_radius) if abs(place - across) <= offset])
         places = (first_along, across), (second_along, second_across)
         shapes = [
-            DrawnShape(*kind, *(place if relation == "left of" else place[::-1]), size, _shade(kind[1], rng))
+            DrawnShape(*kind, *(place if relation == "left of" else place[::-1]), size, shade(kind[1], rng))
             for kind, place, size in zip(kinds, places, (radius, second_radius), strict=True)
         ]
         yield Drawing(shapes[0], relation, shapes[1], rng.randrange(216, 256), bool(rng.randrange(2)))
 
 
-def _places(radius: int) -> list[int]:
+def centres(radius: int) -> list[int]:
     """Where the centre of a shape may be, along one side."""
     return [place for place in range(0, SIDE, GRID) if radius <= place <= SIDE - radius]
 
 
-def _shade(colour: str, rng: random.Random) -> tuple[int, int, int]:
+def shade(colour: str, rng: random.Random) -> tuple[int, int, int]:
     """A colour, a little lighter or darker."""
     red, green, blue = (value + rng.randrange(-16, 17) for value in COLOURS[colour])
     return red, green, blue

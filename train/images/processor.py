@@ -97,6 +97,10 @@ class ImageProcessor:
             size = round(size[0] * ratios[0]), round(size[1] * ratios[1])
         return dataclasses.replace(self, size=size, crop=shape)
 
+    def uncropped(self) -> "ImageProcessor":
+        """The processor that makes all of a picture as large as what the model reads, and crops nothing."""
+        return dataclasses.replace(self, size=self.shape, crop=None)
+
     def empty(self, count: int) -> np.ndarray:
         """Zeros of the shape and dtype that `normalize` returns for `count` pictures, float32 [count,H,W,C]."""
         return np.zeros((count, *self.shape, self.channels), np.float32)

@@ -17,6 +17,9 @@ _COLUMNS = 8
 # Classes whose colours stand under a sheet.
 _LEGEND = 24
 
+# What stands over each box of a picture, and the box: its least x and y, width and height in pixels.
+Labelled = Sequence[tuple[str, Sequence[float]]]
+
 # Letters of a line of a title.
 _LETTERS = 24
 
@@ -68,6 +71,39 @@ def masks(images: np.ndarray, truths: np.ndarray, guesses: np.ndarray, names: Se
         shown = dict(zip(names, colours / 255, strict=False))
         patches = [all_axes[0].fill([], [], color=color, label=name)[0] for name, color in [*shown.items()][:_LEGEND]]
         all_axes[0].figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7, frameon=False)
+
+
+def boxes(images: np.ndarray, labelled: "Sequence[Labelled]", titles: Sequence[str], path: Path):
+    """Pictures uint8 [N,H,W,C] in rows of six, each under its title, with its boxes and what stands over each."""
+    columns = min(6, len(images))
+    rows = -(-len(images) // columns)
+    with panels(path, (1.8 * columns, 2.0 * rows), columns, rows) as all_axes:
+        for panel in all_axes:
+            panel.axis("off")
+        for panel, image, inner, title in zip(all_axes, images, labelled, titles, strict=False):
+            _show(image, panel)
+            _draw_boxes(inner, panel, 5)
+            panel.set_title(title, fontsize=7)
+
+
+def boxed(image: np.ndarray, labelled: "Labelled", path: Path):
+    """A picture uint8 [H,W,C] with boxes and what stands over each; a small one is drawn larger."""
+    height, width = image.shape[:2]
+    side = max(4.0, max(height, width) / 120)
+    with panels(path, (side * width / max(height, width), side * height / max(height, width) + 0.2)) as (panel,):
+        panel.axis("off")
+        _show(image if image.ndim == 3 else image[:, :, None], panel)
+        _draw_boxes(labelled, panel, 8)
+
+
+def _draw_boxes(labelled: "Labelled", panel: "Axes", size: int):
+    """Draws boxes in the colours of their classes."""
+    names = sorted({text.split()[0] for text, _ in labelled})
+    for text, (x, y, width, height) in labelled:
+        color = f"C{sum(map(ord, text.split()[0])) % 10}" if len(names) > 1 else "C3"
+        xs, ys = np.array([0, width, width, 0, 0]) + x - 0.5, np.array([0, 0, height, height, 0]) + y - 0.5
+        panel.plot(xs, ys, color=color, linewidth=1.2)
+        panel.text(x - 0.5, y - 0.7, text, color=color, fontsize=size, va="bottom")
 
 
 def palette() -> np.ndarray:

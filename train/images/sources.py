@@ -81,6 +81,7 @@ class PictureReader(NamedTuple):
     several: a picture may have several labels, in a row each
     folder: a folder -> its rows; None: it has a folder for each class
     names_files: labels of tables are paths, as pictures are
+    folder_files: endings of files that `folder` reads too
     """
 
     image: str
@@ -89,6 +90,7 @@ class PictureReader(NamedTuple):
     several: bool = False
     folder: "Callable[[Path], Parts] | None" = None
     names_files: bool = False
+    folder_files: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -190,7 +192,7 @@ def _read(source: str, data: Data, reader: PictureReader) -> Parts:
 
         return Parts(tfds.read(source, reader.image, reader.label, reader.check_label))
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() or (path.suffix in reader.folder_files and path.is_file()):
         return (reader.folder or _read_folder)(path)
     paths = [Path(name) for name in sorted(glob.glob(source, recursive=True))]
     if not paths:

@@ -205,7 +205,7 @@ class Task(Generic[TaskT, Params, AnyRows]):
     evaluate_flags: tuple[str, ...] = ()
 
     # (outcomes, corpus) -> the content of the files that these flags name, by flag.
-    evaluation_files: Callable[[Outcomes, Corpus[AnyRows]], dict[str, dict[str, Any]]] = lambda outcomes, corpus: {}
+    evaluation_files: Callable[[Outcomes, Corpus[AnyRows]], dict[str, Any]] = lambda outcomes, corpus: {}
 
     # (batches, corpus, rows, path): draws rows of pictures, for train.inspect; None: rows are shown as tokens.
     contact_sheet: Callable[[Iterable[Mapping[str, np.ndarray]], Corpus[AnyRows], int, Path], None] | None = None
