@@ -39,6 +39,7 @@ PICTURED: dict[str, dict[str, Any]] = {
         "windows of 6 x 6 patches": patterns.Windows(window=3),
         "windows, shifted": patterns.Windows(window=3, shift=1),
     },
+    "neighbourhood": {"neighbourhood of 6 x 6 patches": patterns.Neighbourhood(window=3)},
 }
 
 
@@ -65,7 +66,7 @@ def draw_overview(path: Path) -> None:
 
 def masks_of(options: Any) -> tuple[np.ndarray, np.ndarray]:
     """What an encoder and what a decoder sees, bool [T,S] each; of a pattern for encoders the decoder sees nothing."""
-    if isinstance(options, patterns.Windows):
+    if isinstance(options, patterns.Windows | patterns.Neighbourhood):
         both = _dense(options, IMAGES, False, SIDE * SIDE)
         return both, np.zeros_like(both)
     both = _dense(options, TEXTS, False, COUNT)
