@@ -34,7 +34,8 @@ def block_gradients(
     gradients = jax.grad(lambda offsets: run(*offsets, *leaves)[0])(offsets)
     by_field: dict[str, list[Array]] = {name: [] for name in inputs}
     for field, gradient in zip(fields, gradients, strict=True):
-        by_field[field].append(gradient)
+        if field is not None:
+            by_field[field].append(gradient)
     return by_field
 
 
@@ -42,19 +43,19 @@ def _is_block_input(equation: JaxprEqn) -> bool:
     return equation.primitive.name == "name" and equation.params["name"] == BLOCK_INPUT
 
 
-def _fields(closed: ClosedJaxpr, params: PyTree, batch: Mapping[str, Array], inputs: Sequence[str]) -> list[str]:
-    """The field that the stack of every block reads. The first block of a stack has an input that depends on no block,
-    and on this field alone."""
+def _fields(closed: ClosedJaxpr, params: PyTree, batch: Mapping[str, Array], inputs: Sequence[str]) -> list[str | None]:
+    """The field that the stack of every block reads; None of trained queries. The first block of a stack has an input
+    that depends on no block, and on this field alone."""
     variables = closed.jaxpr.invars[len(jax.tree.leaves(params)) :]
     names = [name for name in sorted(batch) for _ in jax.tree.leaves(batch[name])]
     sources = {variable: {name} & set(inputs) for variable, name in zip(variables, names, strict=True)}
-    fields: list[str] = []
+    fields: list[str | None] = []
     for equation in closed.jaxpr.eqns:
         read: set[str] = set()
         for variable in equation.invars:
             read |= set() if isinstance(variable, Literal) else sources.get(variable, set())
         if _is_block_input(equation):
-            fields.append(fields[-1] if BLOCK_INPUT in read else next(name for name in inputs if name in read))
+            fields.append(fields[-1] if BLOCK_INPUT in read else next(filter(read.__contains__, inputs), None))
             read = read | {BLOCK_INPUT}
         sources |= dict.fromkeys(equation.outvars, read)
     return fields

@@ -52,7 +52,7 @@ def batch_spec(run: Run[Detection]) -> dict[str, Field]:
     places = {"o": run.task.queries, "s": 4}
     return {
         "pixels": Field("Bhwc", np.float32, sizes, counts_tokens=True, row_tokens=run.row_tokens),
-        "labels": Field("Bo", np.int32, places, predicts="C"),
+        "labels": Field("Bo", np.int32, places),
         "boxes": Field("Bos", np.float32, places),
         "objects": Field("Bo", np.float32, places),
         "crowds": Field("Bo", np.float32, places),
