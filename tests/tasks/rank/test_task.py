@@ -21,7 +21,8 @@ pytestmark = pytest.mark.usefixtures("in_home")
 SMALL = (
     "--task=rank --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
     "--tokenizer.vocab=300 --batch.size=8 --batch.length=16 --model.dropout=0 --model.init-std=0.1 "
-    "--data.field=query,passage,negative --task.kind=bce --task.drawn=0 --log.every=10 --eval.every=200 --checkpoint.every=200 --optim.rate=5e-3 --steps=200"
+    "--data.field=query,passage,negative --task.kind=bce --task.drawn=0 "
+    "--log.every=10 --eval.every=200 --checkpoint.every=200 --optim.rate=5e-3 --steps=200"
 ).split()
 ANIMALS = "cat dog cow pig hen fox owl bee".split()
 
