@@ -35,6 +35,7 @@ ROWS_OF_FAMILIES = {
     "mixers/clustered": "sinkhorn",
     "mixers/convolution": "lightconv",
     "mixers/fewer_keys": "compressed",
+    "mixers/fewer_keys, of grids": "spatial_reduction",
     "mixers/kernels": "performer",
     "mixers/recurrent": "gru",
     "mixers/static": "gmlp",

@@ -102,6 +102,7 @@ def test_a_sharded_length_is_not_folded(fill):
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "query", "key"),
     [
@@ -141,6 +142,7 @@ def test_gather_makes_whole_along_fsdp_only():
     np.testing.assert_array_equal(kernel, x)
 
 
+@pytest.mark.slow
 def test_dropout_is_the_same_however_x_is_sharded():
     mesh, x, key = tfm.make_mesh(2, 2, 2), jnp.ones((8, 6, 16)), jax.random.key(0)
     expected = tfm.dropout(x, 0.5, key)

@@ -159,6 +159,7 @@ def test_slots_that_double_change_nothing(fields):
         assert [hypothesis.tokens for hypothesis in hypotheses] == texts
 
 
+@pytest.mark.slow
 def test_early_stopping_accepts_a_lower_score():
     """It ends at `width` ended texts; without it the search goes on for texts that the length penalty prefers."""
     longer, early = (

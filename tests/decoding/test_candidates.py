@@ -26,6 +26,7 @@ def test_every_continuation_takes_the_state_of_its_parent(shape, axis):
     np.testing.assert_array_equal(taken, np.take(leaf, rows, axis))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values", [pytest.param("normal", marks=pytest.mark.slow), "ties", pytest.param("few", marks=pytest.mark.slow)]
 )

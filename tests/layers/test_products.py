@@ -84,6 +84,7 @@ def test_mapped(case, axes):
     close(*(jax.jit(lambda f=f: gradients(f))() for f in (function, plain)))
 
 
+@pytest.mark.slow
 def test_bfloat16_is_summed_in_float32():
     """4,096 times 1/256 is 16; sums that are rounded to bfloat16 stop at 1."""
     x, ones = jnp.full((4096, 2), 1 / 256, jnp.bfloat16), jnp.ones((4096, 6), jnp.bfloat16)

@@ -231,6 +231,7 @@ def test_keys_belong_to_layers_and_not_to_repetitions():
     np.testing.assert_allclose(states(model2, double, x, context_of(x), key), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "reach"),
     [

@@ -71,6 +71,7 @@ def test_next_tokens_of_continuations():
     np.testing.assert_allclose(sums["auxiliary_generative"], 0.5 * (means[:2].mean() + 2 * means[2]), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_next_pixels():
     rng = np.random.default_rng(2)
     params = random_params(tfm.classifier_specs(MODEL), std=0.3)

@@ -66,6 +66,7 @@ def test_masks_combine(first, second):
     np.testing.assert_array_equal(dense(mask | mask2), table(lambda b, i, j: rule(b, i, j) or rule2(b, i, j)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MASKS, "combined"])
 def test_a_mask_at_some_positions_is_a_part_of_the_dense(name):
     """Shared positions [1,T] and positions of each example [B,T]."""
@@ -230,6 +231,7 @@ def test_blocks_of_a_narrow_window_are_few():
     assert strided.sum() < 0.3 * 64 * 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(10, plain=3))
 def test_live_blocks_follow_the_texts_of_a_row(seed):
     """No block is forgotten where texts begin anywhere; and where they begin at borders of blocks, none is in vain."""

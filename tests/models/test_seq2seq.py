@@ -95,6 +95,7 @@ def test_an_encoder_with_its_own_kinds_of_layers():
             jax.eval_shape(lambda params, x: tfm.seq2seq(params, config, **x), tfm.abstract(specs), tokens)
 
 
+@pytest.mark.slow
 def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():
     config, params = model_of("post")
     weights = RNG.normal(size=16).astype(np.float32)

@@ -204,6 +204,7 @@ def test_gpt_writes_what_the_library_writes():
     assert max(len({*continuation}) for continuation in continuations) > 3, "nor do those that repeat a token"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("numpy_broadcasting")
 def test_the_transformer_translates_as_the_library_does():
     model, specs, *_ = small_problem("translate", "transformer-base")

@@ -15,7 +15,7 @@ _QUERIES = 256
 
 
 class QueryPairs(NamedTuple):
-    """QueryPairs of a query and a passage that answers it, by the numbers of different texts.
+    """Pairs of a query and a passage that answers it, by the numbers of different texts.
 
     queries, passages: the texts
     rows: int [N,2], the query and the passage of every pair
@@ -51,7 +51,7 @@ class Scored(NamedTuple):
     of_answers: np.ndarray
 
 
-# QueryPairs, depth -> for each query in order, its best passages.
+# Pairs, depth -> for each query in order, its best passages.
 Scorer = Callable[[QueryPairs, int], Iterator[Scored]]
 
 
