@@ -61,6 +61,15 @@ def check_lengths(options: Options, *names: str, zero: Sequence[str] = ()) -> No
     check_maximum(options, "no text is as long", **dict.fromkeys((*names, *zero), MAX_LENGTH))
 
 
+def check_grid(config: ModelConfig, slot: str, options: Options) -> None:
+    """Raises ValueError for a model whose layers read no grid; `slot` is where the options stand."""
+    if config.grid is None:
+        raise ValueError(
+            f"{slot}={options.name} needs a grid of patches and nothing beside it; take input=patches, without "
+            "input.cls"
+        )
+
+
 def check_layer_scale(options: Options) -> None:
     """Raises ValueError for a scale that is no part of a branch."""
     check_fields(options)

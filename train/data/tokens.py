@@ -127,7 +127,7 @@ def join_texts(parts: Sequence[TokenizedTexts]) -> TokenizedTexts:
 def chosen_texts(texts: TokenizedTexts, numbers: np.ndarray) -> TokenizedTexts:
     """The texts of these numbers [N], of which some may come more than once."""
     sizes = texts.lengths[numbers]
-    return TokenizedTexts(texts.ids[ranges(texts.starts[numbers], sizes)], np.cumsum([0, *sizes]))
+    return TokenizedTexts(texts.read(texts.starts[numbers], sizes), np.cumsum([0, *sizes]))
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import random
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -170,16 +170,35 @@ class DrawnParts(NamedTuple):
 
 def generate(train: int = 20_000, valid: int = 1000, withheld: int = 500) -> DrawnParts:
     """Different drawings, always the same ones."""
-    sizes = {False: valid + train, True: withheld}
-    drawings: dict[bool, dict[str, Drawing]] = {False: {}, True: {}}
-    for drawing in _drawings(random.Random(0)):
-        chosen = drawings[drawing.is_withheld]
-        if len(chosen) < sizes[drawing.is_withheld]:
-            chosen.setdefault(drawing.digest(), drawing)
-        elif all(len(drawings[key]) == size for key, size in sizes.items()):
+    usual, rare = different(_drawings(random.Random(0)), valid + train, withheld)
+    return DrawnParts(usual[valid:], usual[:valid], rare)
+
+
+class DrawnPicture(Protocol):
+    """A picture that is drawn: whether it shows a pair of colour and shape that is withheld, and a hash of it."""
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether a shape of it is never in training."""
+
+    def digest(self) -> str:
+        """A hash of what it shows, and where."""
+
+
+Drawn = TypeVar("Drawn", bound=DrawnPicture)
+
+
+def different(pictures: Iterator[Drawn], usual: int, withheld: int) -> tuple[list[Drawn], list[Drawn]]:
+    """The first different pictures of a stream: `usual` without a withheld pair, and `withheld` with one."""
+    sizes = {False: usual, True: withheld}
+    kinds: dict[bool, dict[str, Drawn]] = {False: {}, True: {}}
+    for picture in pictures:
+        chosen = kinds[picture.is_withheld]
+        if len(chosen) < sizes[picture.is_withheld]:
+            chosen.setdefault(picture.digest(), picture)
+        elif all(len(kinds[key]) == size for key, size in sizes.items()):
             break
-    usual = list(drawings[False].values())
-    return DrawnParts(usual[valid:], usual[:valid], list(drawings[True].values()))
+    return list(kinds[False].values()), list(kinds[True].values())
 
 
 def _drawings(rng: random.Random) -> Iterator[Drawing]:

@@ -65,16 +65,8 @@ class SceneParts(NamedTuple):
 
 def generate(train: int = 20_000, valid: int = 1000, withheld: int = 500) -> SceneParts:
     """Different scenes, always the same ones."""
-    usual: dict[str, Scene] = {}
-    rare: dict[str, Scene] = {}
-    for scene in _scenes(random.Random(0)):
-        chosen, size = (rare, withheld) if scene.is_withheld else (usual, train + valid)
-        if len(chosen) < size:
-            chosen.setdefault(scene.digest(), scene)
-        if len(rare) == withheld and len(usual) == train + valid:
-            break
-    scenes = list(usual.values())
-    return SceneParts(scenes[valid:], scenes[:valid], list(rare.values()))
+    usual, rare = drawings.different(_scenes(random.Random(0)), train + valid, withheld)
+    return SceneParts(usual[valid:], usual[:valid], rare)
 
 
 def _scenes(rng: random.Random) -> Iterator[Scene]:

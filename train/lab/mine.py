@@ -118,7 +118,4 @@ def _scorer(options: MineOptions, log: "Log") -> "Scorer":
         return mining.by_vectors(of_queries, of_passages, similarity_of(options))
     from train.lab.retrieval.rankings import load_bm25s
 
-    bm25s = load_bm25s()
-    if bm25s is None:
-        raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"')
-    return mining.by_words(bm25s)
+    return mining.by_words(load_bm25s())

@@ -93,10 +93,12 @@ def _bm25s(options: RetrieveOptions) -> ModuleType | None:
         return None
     from train.lab.retrieval.rankings import load_bm25s
 
-    bm25s = load_bm25s()
-    if bm25s is None and options.bm25:
-        raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"')
-    return bm25s
+    try:
+        return load_bm25s()
+    except UserError:
+        if options.bm25:
+            raise
+        return None
 
 
 def _by_model(options: RetrieveOptions, texts: "Collection", log: "Log") -> "dict[str, Ranking]":

@@ -1,13 +1,18 @@
-"""Boxes: their overlap, of arrays of numpy or jax. A box is its center's x and y, its width and its height."""
+"""Boxes: their corners and overlaps. A box is its center's x and y, its width and its height."""
+
+from typing import TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 
 # Added to areas that divide, so that boxes without area give a number.
 _TINY = 1e-9
 
 
-def corners(boxes: Array) -> tuple[Array, Array]:
+def corners(boxes: AnyArray) -> tuple[AnyArray, AnyArray]:
     """boxes [...,4] -> their least and their largest x and y, [...,2] each."""
     center, half = boxes[..., :2], boxes[..., 2:] / 2
     return center - half, center + half

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from train.metrics.boxes import corners
+
 # Intersections over union from which a box counts as right, and recalls at which precision is read.
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
@@ -80,9 +82,8 @@ def _matches(detected: Boxes, truths: Boxes) -> tuple[np.ndarray, np.ndarray]:
 
 def _overlaps(box: np.ndarray, truths: np.ndarray, is_crowd: np.ndarray) -> np.ndarray:
     """A box [N,4] and true ones [N,k,4] -> [N,k]: intersection over union; over the area of the box in a crowd."""
-    low = np.maximum((box[:, :2] - box[:, 2:] / 2)[:, None], truths[..., :2] - truths[..., 2:] / 2)
-    high = np.minimum((box[:, :2] + box[:, 2:] / 2)[:, None], truths[..., :2] + truths[..., 2:] / 2)
-    both = np.maximum(high - low, 0).prod(-1)
+    (low, high), (true_low, true_high) = corners(box[:, None]), corners(truths)
+    both = np.maximum(np.minimum(high, true_high) - np.maximum(low, true_low), 0).prod(-1)
     area = box[:, 2:].prod(-1)[:, None]
     return both / np.maximum(area + ~is_crowd * (truths[..., 2:].prod(-1) - both), 1e-12)
 

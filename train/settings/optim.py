@@ -72,7 +72,7 @@ class Optim:
             raise ValueError(f"layer_decay={self.layer_decay} must be more than 0 and at most 1; 0.8 is usual")
         if (self.base_width or self.base_layers) and self.name in ("muon", "sgd"):
             raise ValueError(
-                f"base_width and base_layers are for updates that do not grow with the gradient, element by element, "
+                "base_width and base_layers are for updates that do not grow with the gradient, element by element, "
                 f"and not for name={self.name}; say name=adamw"
             )
         check_minimum(self, base_width=1, base_layers=1)

@@ -6,6 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tfm.hf.generation import FolderGeneration
 from train import UserError
+from train.data.tokens import TokenizedTexts
 from train.settings.schema import Batch
 from train.tasks.translate import marks
 from train.tasks.translate.options import Translate
@@ -86,12 +87,10 @@ def test_languages_that_are_refused(name, options, message):
 
 
 def test_sides_of_a_pair_have_their_languages():
-    class Side:
-        lengths, starts, ids = np.array([1]), np.array([0, 1]), np.array([7])
-
+    side = TokenizedTexts(np.array([7]), np.array([0, 1]))
     template = marks.template(tokenizer("MBart50Tokenizer"), task())
     batch = Batch(tokens=16, length=8, multiple=2)
-    rows = TranslationPairs([("a", "a")], [Side, Side], batch, template, RowOptions(0.0, 1, pack=False))
+    rows = TranslationPairs([("a", "a")], [side, side], batch, template, RowOptions(0.0, 1, pack=False))
     fields = rows.batch(np.array([0]))
     assert fields["tokens"][0, :3].tolist() == [4, 7, 2]
     assert fields["targets"][0, :3].tolist() == [5, 7, 2]

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
-from tfm.options.slots import check_lengths
+from tfm.options.slots import check_grid, check_lengths
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Windows(Options):
             raise ValueError(f"shift={self.shift} must be less than window={self.window}")
 
     def check(self, config: ModelConfig) -> None:
-        _check_grid(config, self.name)
+        check_grid(config, "pattern", self)
         for kind in config.kinds:
             is_here = getattr(kind.mixer, "pattern", None) == self
             if is_here and kind.position.in_scores and not kind.position.in_windows:
@@ -274,15 +274,7 @@ class Neighbourhood(Options):
             raise ValueError(f"window={self.window} must be odd; try window={self.window + 1}")
 
     def check(self, config: ModelConfig) -> None:
-        _check_grid(config, self.name)
-
-
-def _check_grid(config: ModelConfig, name: str) -> None:
-    """Raises ValueError for a model whose layers read no grid."""
-    if config.grid is None:
-        raise ValueError(
-            f"pattern={name} needs a grid of patches and nothing beside it; take input=patches, without input.cls"
-        )
+        check_grid(config, "pattern", self)
 
 
 def _check_fits(config: ModelConfig, name: str, tokens: int) -> None:

@@ -3,11 +3,12 @@
 from jax import Array
 
 from tfm.attention.project import SoftmaxCall, merge_heads, project, with_positions
+from tfm.catalogue.grid import check_whole
 from tfm.catalogue.options.patterns import Windows
 from tfm.catalogue.patterns.grid_windows import grid_windows
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score, refuse
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score
 from tfm.masks.mask import Mask
 from tfm.patterns import Pattern
 
@@ -26,14 +27,8 @@ def partition(options: Windows, config: Config) -> WindowPartition:
 
 def prepare(call: LayerCall[Windows, None, None], context: AttentionContext) -> Mask | None:
     """The mask in windows. Raises VariantError for another mask, a decoder, and tokens that fill no grid."""
-    options, length = call.options, context.positions.shape[1]
-    windows = partition(options, call.config)
-    if context.causal or context.mask is not None:
-        refuse(options, "is for encoders of images, all of which are read in full", "leave out the mask")
-    if length != windows.rows * windows.columns:
-        grid = f"a grid of {windows.rows} x {windows.columns} patches"
-        refuse(options, f"reads {grid}, and there are {length} tokens", "read images of input.size")
-    return windows.mask(context.positions)
+    check_whole(call.options, call.config, context)
+    return partition(call.options, call.config).mask(context.positions)
 
 
 def forward(call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:

@@ -59,6 +59,7 @@ def _sizes(subject: Subject, width: int) -> list[list[float]]:
 
 
 def _of_states(job: Job, params, fields) -> list[jax.Array]:
+    """The mean size of what each block reads and each sublayer adds, float32."""
     states = named_states(lambda: job.loss(params, fields, None)["loss"])
     return [jnp.abs(value.astype(jnp.float32)).mean() for _, value in states]
 

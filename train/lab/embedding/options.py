@@ -92,7 +92,7 @@ def open_encoders(
     pictures: bool = False,
     data_flags: Mapping[str, object] = NO_FLAGS,
 ) -> list[Encode]:
-    """The same with each of these prompts in place of that of the options; a folder is read once."""
+    """What `open_encoder` opens, for each of these prompts in place of that of the options; a folder is read once."""
     if options.encoder:
         from train.lab.embedding.word_vectors import BagOfWords
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from train.lab.embedding import search
 from train.lab.embedding.options import Encode, checked_vectors
-from train.lab.retrieval.rankings import words
+from train.lab.retrieval.rankings import indexed
 
 # Queries that meet all passages at a time.
 _QUERIES = 256
@@ -91,8 +91,7 @@ def by_words(bm25s: ModuleType) -> Scorer:
     """Scores of BM25, of the library bm25s."""
 
     def score(pairs: QueryPairs, depth: int) -> Iterator[Scored]:
-        retriever = bm25s.BM25()
-        retriever.index(words(bm25s, pairs.passages), show_progress=False)
+        retriever = indexed(bm25s, pairs.passages)
         tokens = bm25s.tokenize(pairs.queries, stopwords="en", show_progress=False, return_ids=False)
         count = min(depth, len(pairs.passages))
         for query, right in zip(tokens, pairs.answers, strict=True):

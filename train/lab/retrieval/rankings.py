@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from train import UserError
 from train.files.lines import line_writer
 from train.lab.embedding import search
 from train.lab.embedding.options import Encode, checked_vectors
+
+if TYPE_CHECKING:
+    from bm25s import BM25
 
 # Of a query, the scores of passages.
 Ranking = Mapping[str, float]
@@ -57,27 +61,32 @@ def by_words(
 ) -> dict[str, Ranking]:
     """The same by BM25 (k1 = 1.5, b = 0.75, English stop words left out), of the library bm25s."""
     names = list(corpus)
-    retriever = bm25s.BM25()
-    retriever.index(words(bm25s, corpus.values()), show_progress=False)
-    count = min(depth + 1, len(names))
-    places, scores = retriever.retrieve(words(bm25s, queries.values()), k=count, show_progress=False)
+    retriever, count = indexed(bm25s, corpus.values()), min(depth + 1, len(names))
+    places, scores = retriever.retrieve(_words(bm25s, queries.values()), k=count, show_progress=False)
     return {
         query: _without_itself(query, {names[place]: float(score) for place, score in zip(*row, strict=True)}, depth)
         for query, row in zip(queries, zip(places.tolist(), scores.tolist(), strict=True), strict=True)
     }
 
 
-def load_bm25s() -> ModuleType | None:
-    """The library of BM25, if it is installed; it says nothing beside errors."""
+def load_bm25s() -> ModuleType:
+    """The library of BM25, which says nothing beside errors. Raises UserError where it is absent."""
     try:
         import bm25s
-    except ImportError:
-        return None
+    except ImportError as error:
+        raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"') from error
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s
 
 
-def words(bm25s: ModuleType, texts: Iterable[str]) -> object:
+def indexed(bm25s: ModuleType, texts: Iterable[str]) -> "BM25":
+    """What ranks these texts."""
+    retriever = bm25s.BM25()
+    retriever.index(_words(bm25s, texts), show_progress=False)
+    return retriever
+
+
+def _words(bm25s: ModuleType, texts: Iterable[str]) -> object:
     """The words of texts as BM25 compares them."""
     return bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
 

@@ -12,7 +12,7 @@ import tfm
 from tfm.options.json_text import read_object
 from train import UserError
 from train.data.processors import TOKENIZER, ProcessorKind
-from train.data.tokens import TokenizedTexts, contents_of, ranges
+from train.data.tokens import TokenizedTexts, contents_of
 from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
@@ -76,7 +76,7 @@ def until_end(texts: TokenizedTexts, tokenizer: Tokenizer, model: tfm.Config) ->
         return texts
     text, lengths = np.searchsorted(texts.starts, places, side="right") - 1, texts.lengths
     np.minimum.at(lengths, text, places - texts.starts[text])
-    return TokenizedTexts(texts.ids[ranges(texts.starts[:-1], lengths)], np.cumsum([0, *lengths]))
+    return TokenizedTexts(texts.read(texts.starts[:-1], lengths), np.cumsum([0, *lengths]))
 
 
 class CaptionRows:

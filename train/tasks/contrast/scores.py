@@ -20,7 +20,7 @@ def check_scores(kind: str, count: int) -> Callable[[object], None]:
         return _check_value
 
     def check(label: object) -> None:
-        cells = cells_of(label)
+        cells = _cells(label)
         for cell in cells:
             _check_value(cell)
         if len(cells) != count and not (kind == "margin" and len(cells) == count - 1):
@@ -41,7 +41,7 @@ def scores_of(task: Contrast, rows: Sequence[Row], column: str, count: int) -> n
         if task.kind == "scores" and largest > task.scale * (1 + 1e-6):
             raise UserError(f"a score is {largest:g}, and --task.scale={task.scale:g} says at most that; raise it")
         return values.astype(np.float32)
-    cells = [[float(str(cell)) for cell in cells_of(row[column])] for row in rows]
+    cells = numbers_of(rows, column)
     values = np.array([row if len(row) == count else [0, *(-margin for margin in row)] for row in cells]) / task.scale
     values = values.reshape(len(rows), count)
     largest = float(abs(values[:, :1] - values[:, 1:]).max(initial=0))
@@ -53,7 +53,12 @@ def scores_of(task: Contrast, rows: Sequence[Row], column: str, count: int) -> n
     return values.astype(np.float32)
 
 
-def cells_of(label: object) -> Sequence[object]:
+def numbers_of(rows: Sequence[Row], column: str) -> list[list[float]]:
+    """The numbers in the cell of each row."""
+    return [[float(str(cell)) for cell in _cells(row[column])] for row in rows]
+
+
+def _cells(label: object) -> Sequence[object]:
     """The numbers in a cell: a list, the text of one, words of a text, or a number."""
     if isinstance(label, str) and label.lstrip().startswith("["):
         label = json_text.parse(label, "a label")

@@ -30,15 +30,15 @@ def compute(
     chosen = assign_all(*detected, batch)
     layers = [_sums(*layer, batch) for layer in zip(*detected, chosen, strict=True)]
     losses, last = [_loss(sums, batch) for sums in layers], layers[-1]
-    probabilities = jax.nn.softmax(detected.logits[-1])[..., :-1]
+    guesses, scores, boxes = _answers(detected)
     return {
         "loss": losses[-1],
         "weight": batch["weights"].sum(),
         **last,
         **({"auxiliary_layers": sum(losses[1:-1], losses[0])} if len(losses) > 1 else {}),
-        "scores": probabilities.max(-1),
-        "guesses": probabilities.argmax(-1),
-        "guessed_boxes": detected.boxes[-1],
+        "scores": scores,
+        "guesses": guesses,
+        "guessed_boxes": boxes,
         **{name: batch[name] for name in ("labels", "boxes", "objects", "crowds", "withheld")},
         "counts": batch["weights"],
     }
@@ -112,6 +112,10 @@ loss = RatioLoss(compute, totals)
 def answers(params: tfm.ObjectDetector, model: tfm.Config, pixels: Array) -> tuple[Array, Array, Array]:
     """Normalized pixels [B,H,W,C] -> by query the most probable class but none int32 [B,q], its probability [B,q], and
     the box [B,q,4]."""
-    logits, boxes = (values[-1] for values in tfm.detect(params, model, pixels))
-    probabilities = jax.nn.softmax(logits)[..., :-1]
-    return probabilities.argmax(-1), probabilities.max(-1), boxes
+    return _answers(tfm.detect(params, model, pixels))
+
+
+def _answers(detected: tfm.DetectedObjects) -> tuple[Array, Array, Array]:
+    """What the last layer says; see `answers`."""
+    probabilities = jax.nn.softmax(detected.logits[-1])[..., :-1]
+    return probabilities.argmax(-1), probabilities.max(-1), detected.boxes[-1]

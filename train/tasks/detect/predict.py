@@ -8,6 +8,7 @@ import numpy as np
 import tfm
 from train.images import sheets, sources
 from train.images.predicted import NamedPicture, named_pictures, prepared_batches
+from train.metrics.boxes import corners
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
@@ -57,8 +58,7 @@ def _certain(kinds: np.ndarray, scores: np.ndarray, boxes: np.ndarray) -> Iterat
 def in_pixels(box: np.ndarray, width: int, height: int) -> list[float]:
     """A box [4], the center's x and y, width and height in parts of a picture -> its least x and y, width and height in
     pixels, within the picture."""
-    low = (box[:2] - box[2:] / 2).clip(0, 1)
-    high = (box[:2] + box[2:] / 2).clip(0, 1)
+    low, high = (corner.clip(0, 1) for corner in corners(box))
     return [float(side) for side in np.concatenate([low, high - low]) * [width, height, width, height]]
 
 

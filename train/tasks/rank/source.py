@@ -11,7 +11,7 @@ from train.data.synthetic import deals
 from train.data.tokens import TokenizedTexts, chosen_texts, contents_of, join_texts
 from train.settings.schema import Run
 from train.tasks.choice.rows import ChoiceTokens
-from train.tasks.contrast.scores import cells_of, check_scores
+from train.tasks.contrast.scores import check_scores, numbers_of
 from train.tasks.contrast.source import QUESTIONS
 from train.tasks.rank.options import Rank
 
@@ -62,8 +62,7 @@ def candidates(rows: Sequence[Row], columns: Columns, task: Rank) -> RowPassages
     names = columns.texts[1:]
     grades = np.zeros((len(rows), len(names)))
     if columns.labels:
-        cells = [[float(str(cell)) for cell in cells_of(row[columns.labels[0]])] for row in rows]
-        grades[:] = np.array(cells).reshape(grades.shape) / task.scale
+        grades[:] = np.array(numbers_of(rows, columns.labels[0])).reshape(grades.shape) / task.scale
         _check_grades(grades, task)
     else:
         grades[:, 0] = 1

@@ -71,8 +71,14 @@ def metrics(sums: Outcomes) -> dict[str, float]:
     scores, grades, present = _ranked(sums)
     if scores.shape[1] < 2:
         del means["accuracy"]
-        return means | classification_metrics(scores, grades[:, 0])
-    return means | ranking_metrics(scores, grades, present)
+    return means | _of_order(scores, grades, present)
+
+
+def _of_order(scores: np.ndarray, grades: np.ndarray, present: np.ndarray) -> dict[str, float]:
+    """How good the orders of lists [N,C] are, or the correlations of pairs [N,1]."""
+    if scores.shape[1] < 2:
+        return classification_metrics(scores, grades[:, 0])
+    return ranking_metrics(scores, grades, present)
 
 
 def _ranked(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -145,10 +151,7 @@ def baselines(corpus: Corpus[Choices]) -> dict[str, float]:
         query = set(text.contexts[row].tolist())
         passage = set(text.choices[text.firsts[row] + column].tolist())
         scores[row, column] = len(query & passage) / max(len(query), 1)
-    if rows.count < 2:
-        values = classification_metrics(scores, rows.labels[:, 0])
-    else:
-        values = ranking_metrics(scores, rows.labels, present)
+    values = _of_order(scores, rows.labels, present)
     return {f"overlap_{name}": value for name, value in values.items()} | {"n": len(rows)}
 
 
@@ -161,8 +164,7 @@ def report(
     folder: Path,
 ):
     """Prints ten validation queries, each with its best passage by the model, its score and its grade."""
-    counts = outcomes["weights"] > 0
-    scores, grades = outcomes["scores"][counts], outcomes["labels"][counts]
+    scores, grades, _ = _ranked(outcomes)
     text, decode = corpus.valid.text, corpus.processor.decode
     for row in range(0, len(scores), max(1, len(scores) // 10))[:10]:
         best = int(scores[row].argmax())

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from train import UserError
-from train.data.tokens import TokenizedTexts, ranges
+from train.data.tokens import TokenizedTexts
 from train.text.special import SpecialTokens
 
 
@@ -62,7 +62,7 @@ class SentenceTriples:
         sizes[filled] = np.minimum(self.text.lengths[members[filled]], self.length - 1)
         place = np.arange(self.length)
         tokens = np.full((len(members), self.length), self.specials.pad, np.int32)
-        tokens[place < sizes[:, None]] = self.text.ids[ranges(starts, sizes[filled])]
+        tokens[place < sizes[:, None]] = self.text.read(starts, sizes[filled])
         tokens[filled, sizes[filled]] = self.specials.sep
         is_filled = (members >= 0)[:, None]
         return tokens, ((place <= sizes[:, None]) & is_filled).astype(np.int32)

@@ -120,7 +120,7 @@ class TranslationPairs:
         segments[places] = np.repeat(ranges(np.ones_like(counts), counts), widths)
         positions[places] = ranges(np.zeros_like(widths), widths)
         tokens[firsts[:, None] + np.arange(len(prefix))] = prefix
-        tokens[ranges(firsts + len(prefix), sizes)] = side.ids[ranges(side.starts[texts], sizes)]
+        side.write(tokens, firsts + len(prefix), side.starts[texts], sizes)
         tokens[(firsts + widths)[:, None] - len(suffix) + np.arange(len(suffix))] = suffix
         shape = len(rows), length
         return tokens.reshape(shape), segments.reshape(shape), positions.reshape(shape)

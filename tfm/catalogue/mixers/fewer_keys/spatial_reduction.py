@@ -8,10 +8,10 @@ from jax import Array
 from tfm.attention.attend import Heads
 from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.catalogue.grid import as_grid, squares
+from tfm.catalogue.grid import as_grid, check_whole, squares
 from tfm.catalogue.options.mixers.fewer_keys import SpatialReduction
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse, refuse_scores
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs
 from tfm.sharding import replicate_length, reshape_rows
@@ -37,16 +37,7 @@ def specs(options: SpatialReduction, config: Config) -> ReducedAttention:
 
 def prepare(call: LayerCall[SpatialReduction, None, None], context: AttentionContext) -> None:
     """Raises VariantError for a mask, a decoder, and tokens that fill no grid."""
-    if context.causal or context.mask is not None:
-        refuse(call.options, "is for encoders of images, all of which are read in full", "leave out the mask")
-    rows, columns = call.config.grid or (0, 0)
-    if context.positions.shape[1] != rows * columns:
-        grid = f"a grid of {rows} x {columns} patches"
-        refuse(
-            call.options,
-            f"reads {grid}, and there are {context.positions.shape[1]} tokens",
-            "read images of input.size",
-        )
+    check_whole(call.options, call.config, context)
 
 
 Call = LayerCall[SpatialReduction, ReducedAttention, None]

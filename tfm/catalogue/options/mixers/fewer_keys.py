@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
+from tfm.options.slots import check_grid
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,4 @@ class SpatialReduction(Options):
         check_maximum(self, "no grid is as large", factor=1 << 8)
 
     def check(self, config: ModelConfig) -> None:
-        if config.grid is None:
-            raise ValueError(
-                "mixer=spatial_reduction needs a grid of patches and nothing beside it; take input=patches, without "
-                "input.cls"
-            )
+        check_grid(config, "mixer", self)
