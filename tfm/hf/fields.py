@@ -50,7 +50,7 @@ IGNORED |= because(
 IGNORED |= because(
     ELSEWHERE,  # `Family.architecture`, tasks, `quantized`
     """architectures id2label is_encoder_decoder label2id num_labels pad_token_id problem_type quantization_config
-    sep_token_id""",
+    sbert_ce_default_activation_function sentence_transformers sep_token_id""",
 )
 
 Size = Annotated[int, Range(1, 1 << 24)]
@@ -88,6 +88,7 @@ TYPES: Mapping[str, Hint] = {
     "num_labels": Annotated[int, Range(0, MAX_SIZES["classes"])] | None,
     "problem_type": Literal["single_label_classification", "multi_label_classification", "regression"] | None,
     "pad_token_id": int | None,
+    "sbert_ce_default_activation_function": str | None,
     "decoder_start_token_id": int | None,
     # Sizes
     "embedding_size": Size,

@@ -14,16 +14,18 @@ from train.settings import flags
 
 if TYPE_CHECKING:
     from train.data.synthetic.deals import Collection
-    from train.lab.retrieval.rankings import Ranking
+    from train.lab.retrieval.rankings import PairScorer, Ranking
     from train.screens.console import Log
 
-USAGE = """usage: python -m train.retrieve --run=DIR|--encoder=bow:FILE [--data=FOLDER] [--split=test] [--to=OUT.trec]
+USAGE = """usage: python -m train.retrieve --run=DIR|--encoder=bow:FILE [--rerank=DIR] [--data=FOLDER] [--split=test]
+                                [--to=OUT.trec]
 
 Ranks the passages of a collection for its queries, by the vectors of a model, and prints one JSON object: nDCG@10,
 MRR@10, recall@100 and MAP as trec_eval computes them. FOLDER is one of BEIR: corpus.jsonl, queries.jsonl and
 qrels/SPLIT.tsv. The built-in collection has questions on deals; metrics with _withheld are of questions with
 combinations that --task=contrast --data.field=query,passage,negative never trains. Beside them stands what BM25 reaches
-by common words, if bm25s is installed. OUT.trec is what trec_eval reads."""
+by common words, if bm25s is installed. --rerank=DIR names a run of --task=rank or a folder of a cross-encoder, which
+orders the best passages anew; without --run those of BM25. OUT.trec is what trec_eval reads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,8 @@ class RetrieveOptions(TextEncoderOptions):
     query_prompt: a prompt of the folder by its name, for queries; none: "query", if the folder has it
     passage_prompt: the same for passages; none: "document", "passage" or "corpus"
     bm25: whether BM25 is measured, too; none: where bm25s is installed
+    rerank: the folder of a cross-encoder, which orders the best passages anew; its metrics begin with rerank_
+    rerank_depth: passages of a query that it reads; others are left out
     to: a file for the rankings
     """
 
@@ -45,15 +49,24 @@ class RetrieveOptions(TextEncoderOptions):
     query_prompt: str | None = None
     passage_prompt: str | None = None
     bm25: bool | None = None
+    rerank: str = ""
+    rerank_depth: int = 100
     to: str = ""
 
     def __post_init__(self):
         super().__post_init__()
-        check_minimum(self, depth=100)
+        check_minimum(self, depth=100, rerank_depth=1)
         if Path(self.split).name != self.split:
             raise ValueError(f"split={self.split} must be the name of a file of qrels/, such as test")
         if self.prompt is not None and (self.query_prompt, self.passage_prompt) != (None, None):
             raise ValueError(f"prompt={self.prompt} is for queries and passages; leave it out, or the other two")
+        if self.bm25 is False and not self.makes_vectors:
+            raise ValueError("bm25=false finds no passages to order anew; name a model with --run, or leave it out")
+
+    @property
+    def makes_vectors(self) -> bool:
+        """Whether passages are found by vectors: not where those of BM25 are ordered anew."""
+        return bool(self.run or self.encoder or not self.rerank)
 
 
 def main(argv=None) -> int:
@@ -75,14 +88,21 @@ def retrieve(argv):
     log = Log()
     texts = collection.read(options.data, options.split, log)
     log.info(f"data        {options.data}: {len(texts.corpus):,} passages, {len(texts.queries):,} queries")
-    with user_errors(f"--run={options.run}"):
-        ranked = _by_model(options, texts, log)
-    result = _means(ranked, texts)
+    score = _pair_scorer(options, log)
+    ranked: dict[str, dict[str, Ranking]] = {}
+    if options.makes_vectors:
+        with user_errors(f"--run={options.run}"):
+            ranked[""] = _by_model(options, texts, log)
     if bm25s:
-        words = rankings.by_words(bm25s, texts.corpus, texts.queries, options.depth)
-        result |= {f"bm25_{name}": value for name, value in _means(words, texts).items()}
+        ranked["bm25_"] = rankings.by_words(bm25s, texts.corpus, texts.queries, options.depth)
+    if score:
+        first = next(iter(ranked.values()))
+        ranked["rerank_"] = rankings.by_pairs(score, texts.corpus, texts.queries, first, options.rerank_depth)
+    result = {
+        f"{kind}{name}": value for kind, ranking in ranked.items() for name, value in _means(ranking, texts).items()
+    }
     if options.to:
-        rankings.write(options.to, ranked, "tfm")
+        rankings.write(options.to, ranked["rerank_" if score else ""], "tfm")
         log.info(f"saved in {options.to}")
     print(json_text(result | {"queries": len(texts.queries), "passages": len(texts.corpus)}))
 
@@ -96,9 +116,18 @@ def _bm25s(options: RetrieveOptions) -> ModuleType | None:
     try:
         return load_bm25s()
     except UserError:
-        if options.bm25:
+        if options.bm25 or not options.makes_vectors:
             raise
         return None
+
+
+def _pair_scorer(options: RetrieveOptions, log: "Log") -> "PairScorer | None":
+    """The cross-encoder of --rerank. Raises UserError where the folder holds none."""
+    if not options.rerank:
+        return None
+    from train.lab.retrieval.reranking import pair_scorer
+
+    return pair_scorer(options.rerank, log)
 
 
 def _by_model(options: RetrieveOptions, texts: "Collection", log: "Log") -> "dict[str, Ranking]":

@@ -74,6 +74,8 @@ class HfFolder:
         model, head = self._opened.config, self._opened.head.kind
         if self.has_modules and head == "model" and model.images is None:
             return "contrast"
+        if head == "classify" and model.classes == 1 and self._is_cross_encoder:
+            return "rank"
         readers = [name for name, entry in table.TASKS.items() if model.input.name in entry.options.inputs]
         return next((name for name in readers if head in self._task_named(name).hf_heads), readers[0])
 
@@ -118,6 +120,13 @@ class HfFolder:
         from train.text import sentence_transformers
 
         return sentence_transformers.is_folder(self.root)
+
+    @property
+    def _is_cross_encoder(self) -> bool:
+        """Whether sentence-transformers saved it to score pairs of texts."""
+        from train.text import cross_encoders
+
+        return cross_encoders.is_folder(self.root, self.fields)
 
     @cached_property
     def modules(self) -> "Modules":

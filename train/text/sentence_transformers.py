@@ -202,7 +202,7 @@ def _transformer(folder: Path, model: Config) -> dict[str, Any]:
     refuse_unknown(path, filled, {*hints, *_MEANINGLESS})
     length = values.get("max_seq_length")
     if length is None:
-        length = min(filter(None, (_tokenizer_length(folder), model.max_length)), default=None)
+        length = min(filter(None, (tokenizer_length(folder), model.max_length)), default=None)
     if length is not None and model.max_length is not None and length > model.max_length:
         raise ValueError(
             f"{path}: max_seq_length={length} is more than the {model.max_length} positions of config.json; correct it"
@@ -210,7 +210,7 @@ def _transformer(folder: Path, model: Config) -> dict[str, Any]:
     return {"length": length, "lower": bool(values.get("do_lower_case"))}
 
 
-def _tokenizer_length(folder: Path) -> int | None:
+def tokenizer_length(folder: Path) -> int | None:
     """The tokens that the tokenizer leaves of a text; None where it cuts nothing, for which transformers says 1e30."""
     path = folder / "tokenizer_config.json"
     length = read_object(path).get("model_max_length") if path.is_file() else None

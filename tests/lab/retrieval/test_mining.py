@@ -81,7 +81,7 @@ def test_command(home, scorer):
         ("--bm25 --to=out.tsv", "--to=out.tsv must name a .jsonl"),
         ("--encoder=bow:words.txt --data.field=question", "--data.field=question must name two columns"),
         ("--encoder=bow:words.txt --data.field=question,no", "has no text column 'no'"),
-        ("--bm25", "--bm25 needs bm25s; install it with"),
+        ("--bm25", "BM25 needs bm25s; install it with"),
         ("", "--run=FOLDER or --encoder=bow:FILE must say"),
     ],
 )

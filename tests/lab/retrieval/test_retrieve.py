@@ -78,7 +78,8 @@ def replaced(name, text):
         (None, "--data=nowhere", "--data=nowhere is no folder; name one with corpus.jsonl"),
         (None, "--data=beir --split=dev", "beir/qrels has no dev.tsv; its splits are test"),
         (None, "--data=beir --split=../test", "--split=../test must be the name of a file of qrels/"),
-        (None, "--data=beir --bm25", "--bm25 needs bm25s; install it with"),
+        (None, "--data=beir --bm25", "BM25 needs bm25s; install it with"),
+        (None, "--data=beir --rerank=nowhere", "nowhere"),
         (replaced("queries.jsonl", '{"_id": "q1"}\n'), "--data=beir", "queries.jsonl, line 1 has no text; correct it"),
         (
             replaced("queries.jsonl", '{"_id": 1, "text": "a"}\n' * 2),
@@ -98,6 +99,26 @@ def test_bad_input(change, flags, says, home):
     assert (code, out) == (2, "")
     assert says in err
     assert not (home / "out.trec").exists()
+
+
+def test_passages_of_bm25_are_ordered_anew_alone():
+    code, out, err = call(main, "--rerank=runs/rank", "--bm25=false")
+    assert (code, out) == (2, "")
+    assert "--bm25=false finds no passages to order anew" in err
+
+
+def test_the_best_are_ordered_anew():
+    """By the score of a query with a passage: here the letters of both."""
+    asked = []
+
+    def score(pairs):
+        asked.extend(pairs)
+        return [float(len(query) + len(passage)) for query, passage in pairs]
+
+    corpus, first = {"a": "one", "b": "three", "c": "four"}, {"q": {"a": 3.0, "b": 2.0, "c": 1.0}, "r": {"c": 1.0}}
+    ranked = rankings.by_pairs(score, corpus, {"q": "who", "r": "x"}, first, 2)
+    assert asked == [("who", "one"), ("who", "three"), ("x", "four")]
+    assert ranked == {"q": {"a": 6.0, "b": 8.0}, "r": {"c": 5.0}}
 
 
 def test_bm25_ranks_by_rare_common_words():

@@ -1,7 +1,7 @@
 """Rankings of passages for queries: by vectors, by common words, and the files that trec_eval reads."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # Of a query, the scores of passages.
 Ranking = Mapping[str, float]
+
+# Queries with passages -> a score of each.
+PairScorer = Callable[[Sequence[tuple[str, str]]], Iterable[float]]
 
 # Queries that meet all passages at a time.
 _QUERIES = 256
@@ -39,10 +42,7 @@ def by_vectors(
 
     Passages without text are never near. Raises UserError as the encoders do.
     """
-    # In this order, equal similarities are cut off as trec_eval would.
-    names = sorted((name for name in corpus if corpus[name].strip()), reverse=True)
-    if not names:
-        raise UserError("no passage has text; look at corpus.jsonl")
+    names = _names_with_text(corpus)
     passages = checked_vectors(encode_passages([corpus[name] for name in names]), len(names))
     vectors = checked_vectors(encode_queries([*queries.values()]), len(queries))
     rankings: dict[str, Ranking] = {}
@@ -50,10 +50,26 @@ def by_vectors(
     for start in range(0, len(vectors), _QUERIES):
         part = vectors[start : start + _QUERIES]
         values, rows = search.nearest(part, passages, min(depth + 1, len(names)), similarity=similarity)
-        for query, scores, places in zip(query_names[start:], values.tolist(), rows.tolist(), strict=False):
-            ranking = {names[place]: score for place, score in zip(places, scores, strict=True)}
-            rankings[query] = _without_itself(query, ranking, depth)
+        rankings |= _named(query_names[start : start + _QUERIES], names, values, rows, depth)
     return rankings
+
+
+def _names_with_text(corpus: Mapping[str, str]) -> list[str]:
+    """In this order, equal similarities are cut off as trec_eval would. Raises UserError where no passage has text."""
+    names = sorted((name for name in corpus if corpus[name].strip()), reverse=True)
+    if not names:
+        raise UserError("no passage has text; look at corpus.jsonl")
+    return names
+
+
+def _named(
+    queries: Sequence[str], names: Sequence[str], values: np.ndarray, rows: np.ndarray, depth: int
+) -> dict[str, Ranking]:
+    """Scores and places of passages [N,count] -> the rankings of N queries."""
+    return {
+        query: _without_itself(query, {names[place]: score for place, score in zip(places, scores, strict=True)}, depth)
+        for query, scores, places in zip(queries, values.tolist(), rows.tolist(), strict=True)
+    }
 
 
 def by_words(
@@ -69,12 +85,28 @@ def by_words(
     }
 
 
+def by_pairs(
+    score: PairScorer,
+    corpus: Mapping[str, str],
+    queries: Mapping[str, str],
+    rankings: Mapping[str, Ranking],
+    depth: int,
+) -> dict[str, Ranking]:
+    """The best `depth` passages of each ranking, with the scores of a model that reads them with their query."""
+    names = [(query, passage) for query, ranking in rankings.items() for passage in in_order(ranking)[:depth]]
+    scored: dict[str, dict[str, float]] = {query: {} for query in rankings}
+    pairs = [(queries[query], corpus[passage]) for query, passage in names]
+    for (query, passage), value in zip(names, score(pairs), strict=True):
+        scored[query][passage] = value
+    return dict(scored)
+
+
 def load_bm25s() -> ModuleType:
     """The library of BM25, which says nothing beside errors. Raises UserError where it is absent."""
     try:
         import bm25s
     except ImportError as error:
-        raise UserError('--bm25 needs bm25s; install it with: pip install "tfm[retrieve]"') from error
+        raise UserError('BM25 needs bm25s; install it with: pip install "tfm[retrieve]"') from error
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s
 

@@ -24,6 +24,7 @@ from train.runs.run_folder import RunFolder, open_folder
 from train.screens.console import Log
 from train.tasks.classify.predict import logits as logits_of
 from train.tasks.mlm.predict import Blanks
+from train.tasks.rank.options import Rank
 from train.tasks.record import Predictor
 from train.text import chat, control_tokens
 from train.text.special import AnyTokenizer
@@ -56,6 +57,11 @@ class Served(NamedTuple):
     def works(self) -> list[EngineWork]:
         """What the engine does for it."""
         return [*self.batches.values(), *([self.writer] if self.writer else [])]
+
+    @property
+    def has_final_scores(self) -> bool:
+        """Whether scores of pairs are said as they are: of a cross-encoder that was trained so."""
+        return isinstance(self.folder.config.task, Rank) and self.folder.config.task.activation == "identity"
 
     @property
     def abilities(self) -> list[str]:
@@ -91,7 +97,10 @@ def load(path: str, options: ServeOptions, log: Log) -> Served:
         answers |= looking(params, folder)
         if ability == "classify":
             answers["rank"] = partial(_ranking, params, folder, quiet)
-    if "classify" not in answers and task != "translate":
+    if task == "rank":
+        params = folder.load(log=log.info)
+        answers |= {"rank": partial(_ranking, params, folder, quiet), **looking(params, folder)}
+    if "rank" not in answers and task != "translate":
         encoder = FolderEncoder(path, Pooling(), quiet)
         answers["embed"] = lambda texts: list(encoder(texts))
     if not answers:

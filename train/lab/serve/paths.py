@@ -50,7 +50,7 @@ async def rerank(server: Server, body: Body, request: Request) -> Json:
     if "rank" in model.abilities:
         pairs = [(query, text) for text in texts]
         raw = await server.ask(model, "rank", pairs, count_tokens(model, _flat(pairs)))
-        scores = raw if is_raw else [float(1 / (1 + np.exp(-score))) for score in raw]
+        scores = raw if is_raw or model.has_final_scores else [float(1 / (1 + np.exp(-score))) for score in raw]
     else:
         asked = [query, *texts]
         vectors = normalize(np.stack(await server.ask(model, "embed", asked, count_tokens(model, asked))))

@@ -32,14 +32,15 @@ from train.files import cache
 from train.metrics.ranking import lists_of, ranking_metrics
 from train.metrics.scores import classification_metrics
 from train.screens.console import Log
+from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.tasks.choice.rows import Choices
 from train.tasks.rank import source
 from train.tasks.rank.loss import loss
 from train.tasks.rank.options import Rank
 from train.tasks.rank.predict import PREDICTOR
-from train.tasks.record import Outcomes, Saved, Task
-from train.text import tokenize
+from train.tasks.record import Facts, HfSource, Outcomes, Saved, Task
+from train.text import cross_encoders, tokenize
 
 
 def specs(run: Run[Rank]) -> tfm.Classifier:
@@ -172,6 +173,25 @@ def report(
         log.info(f"{' | '.join(words)} {scores[row, best]:.4f}, its grade is {grades[row, best]:g}")
 
 
+def hf_run_values(head: str, folder: HfSource) -> dict[str, object]:
+    """Options of a run that could have trained a folder of a cross-encoder."""
+    with user_errors():
+        activation, length = cross_encoders.activation(folder.path, folder.fields), cross_encoders.length(folder.path)
+    values: dict[str, object] = {"data.field": "query,passage", "task.activation": activation}
+    return values if length is None else values | {"batch.length": max(length, 8)}
+
+
+def hf_fields(run: Run[Rank], tokenizer: object, facts: Facts) -> dict[str, object]:
+    """Fields of config.json that depend on the task: one score, and what sentence-transformers makes of it."""
+    labels: dict[str, object] = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    return labels | cross_encoders.fields(run.task.activation)
+
+
+def hf_tokenizer_fields(run: Run[Rank], tokenizer: object) -> dict[str, object]:
+    """The tokens that are read of a pair."""
+    return {"model_max_length": run.batch.length}
+
+
 RANK = Task(
     specs=specs,
     batch_spec=batch_spec,
@@ -185,8 +205,13 @@ RANK = Task(
     processor=TOKENIZER,
     next_commands=(
         "predict --run={folder} --text='A QUERY' --pair='A PASSAGE'",
-        "evaluate --run={folder} --data=YOUR.jsonl",
+        "retrieve --run=VECTORS --rerank={folder}",
+        "export --run={folder} --to=FOLDER",
     ),
     corpus_metrics=corpus_metrics,
     predictor=PREDICTOR,
+    hf_heads=("classify",),
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
+    hf_tokenizer_fields=hf_tokenizer_fields,
 )
