@@ -46,6 +46,7 @@ ROWS_OF_FAMILIES = {
     "residuals": "reversible",
     "inputs, of texts": "characters",
     "inputs, of images": "patches",
+    "inputs, of images by convolutions": "resnet",
     "several kinds of layers": "gpt3",
     "stages": "swin",
 }

@@ -182,6 +182,11 @@ VARIANTS = {
         oracle=partial(grid.spatial_reduction, grid=(2, 4), factor=3),
         **_ENCODERS_OF_IMAGES,
     ),
+    "stripes": Variant(
+        _GRID | {"mixer": "stripes", "mixer.stripe": 2},
+        oracle=partial(grid.stripes, grid=(2, 4), stripe=2),
+        **_ENCODERS_OF_IMAGES,
+    ),
     "twins": Variant(
         _WINDOWS | {"position": "none"} | _layer(1, {"mixer": "spatial_reduction", "mixer.factor": 2}),
         **_ENCODERS_OF_IMAGES,
@@ -405,6 +410,11 @@ VARIANTS = {
     ),
     "patches": Variant(
         _IMAGES | {"input.distilled": True, "residual.layer_scale": 0.5, "drop_path": 0.3}, **_ENCODERS_OF_IMAGES
+    ),
+    "resnet": Variant(
+        {"input": "resnet", "input.size": 8, "input.stem": "small", "input.kind": "basic", "input.groups": 2}
+        | {"input.blocks": "4x1,6x1", "residual": "pre"},
+        **_ENCODERS_OF_IMAGES,
     ),
     "t5_alternating": Variant(
         {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2}

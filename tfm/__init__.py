@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tfm.catalogue.models.towers import Towers, image_vectors, text_vectors, towers_specs
     from tfm.catalogue.options.generator import GeneratorShape
     from tfm.catalogue.options.inputs import Merging, Patches
+    from tfm.catalogue.options.pictures import ResNet
     from tfm.catalogue.options.stages import Stage
     from tfm.catalogue.patterns.grid_windows import grid_windows
     from tfm.catalogue.positions.alibi import alibi

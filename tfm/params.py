@@ -74,9 +74,9 @@ def bias_spec(config: Config, axes: str, **sizes: int) -> ArraySpec:
     return _spec(config, axes, constant(0.0), sizes)
 
 
-def vector_spec(config: Config, axes: str) -> ArraySpec:
+def vector_spec(config: Config, axes: str, **sizes: int) -> ArraySpec:
     """A trained vector that stands among others: a truncated normal as that of matrices, not decayed."""
-    return dataclasses.replace(weight_spec(config, axes, inputs=0), decay=False)
+    return dataclasses.replace(weight_spec(config, axes, 0, False, **sizes), decay=False)
 
 
 def scale_spec(config: Config, axes: str, **sizes: int) -> ArraySpec:

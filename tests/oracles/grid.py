@@ -104,3 +104,19 @@ def spatial_reduction(params: Any, x: np.ndarray, grid: tuple[int, int], factor:
     k, v = (np.broadcast_to(rows[:, :, :, :1], (*rows.shape[:2], *q.shape[2:])) for rows in (k, v))
     weights = softmax(np.einsum("btkgh,bskgh->bkgts", q, k) * q.shape[-1] ** -0.5)
     return output(params.attention, np.einsum("bkgts,bskgh->btkgh", weights, v))
+
+
+def stripes(params: Any, x: np.ndarray, grid: tuple[int, int], stripe: int) -> np.ndarray:
+    """Dong et al. 2022, eq. 2 and 3: the first half of the heads in stripes of rows, the others in stripes of columns;
+    and the values of the neighbours of a place, by their own weights."""
+    q, k, v = heads(params.attention, x)
+    places, mixed = list(np.ndindex(*grid)), np.zeros_like(q)
+    for index, place in enumerate(places):
+        for axis, some in enumerate((slice(None, q.shape[2] // 2), slice(q.shape[2] // 2, None))):
+            seen = [n for n, key in enumerate(places) if key[axis] // stripe == place[axis] // stripe]
+            scores = np.einsum("bkgh,bskgh->bkgs", q[:, index, some], k[:, seen, some]) * q.shape[-1] ** -0.5
+            mixed[:, index, some] = np.einsum("bkgs,bskgh->bkgh", softmax(scores), v[:, seen, some])
+    flat = v[:, :, :, 0].reshape(*x.shape[:2], -1)
+    kernel = np.asarray(params.places, np.float64).reshape(3, 3, -1)
+    beside = depthwise(kernel, np.asarray(params.places_bias, np.float64).reshape(-1), flat, grid)
+    return output(params.attention, mixed + beside.reshape(*v.shape[:3], 1, v.shape[-1]))

@@ -58,6 +58,13 @@ def squares(x: Array, kernel: int, stride: int) -> list[list[Array]]:
     ]
 
 
+def stacked_squares(x: Array, kernel: int, stride: int) -> Array:
+    """x [B,R,C,D] -> [B,T,h,w,D]: the `squares` of kernel x kernel places around those of a coarser grid, row by
+    row."""
+    x = jnp.stack([jnp.stack(row, axis=3) for row in squares(x, kernel, stride)], axis=3)
+    return reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
+
+
 @jax.named_scope(SUMS)
 @partial(jax.checkpoint, static_argnums=(2,))  # the backward pass reads x, not each of its shifts
 def depthwise(kernel: Array, x: Array, grid: tuple[int, int]) -> Array:

@@ -7,6 +7,7 @@ from typing import Literal
 from tfm.catalogue.options.mixers.clustered import Reformer, Routing, Sinkhorn
 from tfm.catalogue.options.mixers.convolution import DynamicConv, LightConv, TextCnn
 from tfm.catalogue.options.mixers.fewer_keys import Compressed, Linformer, Nystrom, SpatialReduction
+from tfm.catalogue.options.mixers.grids import Stripes
 from tfm.catalogue.options.mixers.kernels import (
     AttentionFree,
     ChannelGroups,
@@ -76,6 +77,7 @@ Mixer = (
     | Linformer
     | Nystrom
     | SpatialReduction
+    | Stripes
     | Reformer
     | Routing
     | Sinkhorn

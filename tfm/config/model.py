@@ -128,7 +128,7 @@ class Config:
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, **dict.fromkeys(MAX_SIZES, 1), norm_eps=0, init_std=0)
+        check_minimum(self, **dict.fromkeys(MAX_SIZES, 1) | {"layers": self.input.min_layers}, norm_eps=0, init_std=0)
         check_maximum(self, "no model is as large", **MAX_SIZES)
         check_maximum(self, "weights and activations are around 1", norm_eps=1, init_std=100)
         check_rates(self, "dropout", "attn_dropout", "ffn_dropout", "drop_path")

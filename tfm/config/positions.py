@@ -106,6 +106,8 @@ class Rotary(PositionOptions):
     pairs: halves | adjacent: elements n and n + R/2 of the R rotated ones turn together (GPT-NeoX, Llama), or 2n and
         2n + 1 (the paper, RoFormer)
     axes: 1 | 2: places in the sequence, or rows and columns of an image, half of the pairs for each
+    coordinates: places | centres: with 2 axes, row and column of a patch; or where its centre is, from -2 pi to 2 pi
+        along each side of the image (DINOv3: Simeoni et al. 2025)
     """
 
     name: Literal["rotary"] = tag("rotary")
@@ -114,6 +116,7 @@ class Rotary(PositionOptions):
     scaling: Scaling | None = None
     pairs: Literal["halves", "adjacent"] = "halves"
     axes: int = 1
+    coordinates: Literal["places", "centres"] = "places"
 
     def __post_init__(self):
         check_fields(self)
@@ -121,6 +124,8 @@ class Rotary(PositionOptions):
             raise ValueError(f"base={self.base} must be more than 1; 10,000 is usual")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
+        if self.coordinates == "centres" and self.axes != 2:
+            raise ValueError(f"coordinates=centres are those of patches of an image, and axes={self.axes}; add axes=2")
 
     @property
     def attention_scaling(self) -> float:

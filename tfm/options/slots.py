@@ -11,9 +11,11 @@ class InputOptions(Options):
     """Options of one input.
 
     ignores: fields of a configuration that mean nothing with it
+    min_layers: the fewest layers that read it
     """
 
     ignores: ClassVar[tuple[str, ...]] = ()
+    min_layers: ClassVar[int] = 1
 
     @property
     def axis(self) -> str:

@@ -7,7 +7,7 @@ from tfm.attention.project import Attention
 from tfm.config.positions import Rotary
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.positions.frequencies import frequencies
-from tfm.positions.grid_axes import places
+from tfm.positions.grid_axes import centres, rows_columns
 
 
 def rotary_angles(options: Rotary, head_size: int, positions: Array, length: int | None = None) -> Array:
@@ -55,7 +55,8 @@ def prepare(call: LayerCall[Rotary, None, None], context: AttentionContext) -> t
 
     def angles(positions: Array) -> Array:
         if call.options.axes == 2:
-            positions = jnp.maximum(places(call.config, positions), 0)
+            is_centre = call.options.coordinates == "centres"
+            positions = (centres if is_centre else rows_columns)(call.config, positions)
         return rotary_angles(call.options, call.config.sizes["H"], positions, context.text_length)
 
     query_angles, keys = angles(context.positions), context.key_positions

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from tfm.catalogue.inputs import characters, merging, patches
+from tfm.catalogue.inputs import characters, merging, patches, resnet
 from tfm.config.model import Config
 from tfm.inputs import TOKENS, MaskedPixels
 from tfm.interfaces import Input, LayerCall
@@ -15,6 +15,7 @@ INPUTS: dict[str, Input] = {
     "tokens": TOKENS,
     "characters": characters.INPUT,
     "patches": patches.INPUT,
+    "resnet": resnet.INPUT,
     "merging": merging.INPUT,
 }
 

@@ -2,7 +2,7 @@
 
 from tfm.catalogue.mixers.clustered import reformer, routing, sinkhorn
 from tfm.catalogue.mixers.convolution import dynamicconv, lightconv, textcnn
-from tfm.catalogue.mixers.fewer_keys import compressed, linformer, nystrom, spatial_reduction
+from tfm.catalogue.mixers.fewer_keys import compressed, linformer, nystrom, spatial_reduction, stripes
 from tfm.catalogue.mixers.kernels import aft, channel_groups, delta, linear, performer, xca
 from tfm.catalogue.mixers.recurrent import gru, lstm
 from tfm.catalogue.mixers.static import fnet, gmlp, synthesizer
@@ -16,6 +16,7 @@ MIXERS: dict[str, Mixer] = {
     "linformer": linformer.MIXER,
     "nystrom": nystrom.MIXER,
     "spatial_reduction": spatial_reduction.MIXER,
+    "stripes": stripes.MIXER,
     "reformer": reformer.MIXER,
     "routing": routing.MIXER,
     "sinkhorn": sinkhorn.MIXER,

@@ -22,7 +22,7 @@ PROJECTIONS = 2 * T * D * (A + KEYS + KEYS + A)
 SHARED = 2 * T * D * (A + KEYS + A)  # queries are keys
 SCORES = 4 * T * T * A  # scores, and the sums of values
 MIXERS = alternatives(type_hints(tfm.Config)["mixer"])
-OF_GRIDS = "spatial_reduction", "windows", "neighbourhood"  # these read no tokens
+OF_GRIDS = "spatial_reduction", "stripes", "windows", "neighbourhood"  # these read no tokens
 PATTERNS = alternatives(type_hints(Softmax)["pattern"])
 
 

@@ -1,17 +1,21 @@
 """Patches of an image as vectors: one linear map of the pixels of each (Dosovitskiy et al. 2021, section 3.1)."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import squares
-from tfm.catalogue.options.inputs import Patches
+from tfm.catalogue.grid import stacked_squares
+from tfm.catalogue.options.inputs import Patches, PictureOptions
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels, default_positions
 from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear_specs
+from tfm.options.choices import Options
 from tfm.params import PyTree, vector_spec
 from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
 from tfm.tables.positions import POSITIONS
@@ -19,8 +23,8 @@ from tfm.tables.positions import POSITIONS
 
 @struct.dataclass
 class PatchEmbed:
-    """The map [h,w,c,D] of the pixels of a patch, what positions need, the vectors [D] before the patches and in place
-    of masked ones, and the norm over all.
+    """The map [h,w,c,D] of the pixels of a patch, what positions need, the vectors [D] and [n,D] before the patches and
+    that in place of masked ones, and the norm over all.
 
     None where a model lacks one.
     """
@@ -28,6 +32,7 @@ class PatchEmbed:
     projection: Linear
     positions: PyTree
     cls: Array | None
+    registers: Array | None
     distilled: Array | None
     mask_token: Array | None
     norm: Norm | None
@@ -41,6 +46,7 @@ def specs(options: Patches, config: Config) -> PatchEmbed:
         positions=POSITIONS[config.position.name].embed_specs(config.position, config),
         cls=vector_spec(config, "D") if options.cls else None,
         distilled=vector_spec(config, "D") if options.distilled else None,
+        registers=vector_spec(config, "nD", n=options.registers) if options.registers else None,
         mask_token=vector_spec(config, "D") if options.mask_token else None,
         norm=norm_specs(config) if options.norm else None,
     )
@@ -58,18 +64,35 @@ def embed(
     """
     tables, options, config = call.params, call.options, call.config
     pixels, masked = (inputs.pixels, inputs.masked) if isinstance(inputs, MaskedPixels) else (inputs, None)
-    _check(options, pixels, types)
-    x = einsum(
-        "BThwc,hwcD->BTD",
-        patches(options, pixels).astype(config.dtype),
-        tables.projection.kernel,
-        jnp.float32,
-    )
-    if tables.projection.bias is not None:
-        x = x + broadcast_param(tables.projection.bias, x)
+    check_pixels(options, pixels, types)
+    x = projected(tables.projection, patches(options, pixels).astype(config.dtype))
     x = x if masked is None else _with_mask_token(tables.mask_token, masked, x)
-    vectors = [_rows(vector, x) for vector in (tables.cls, tables.distilled) if vector is not None]
-    x = shard_patches(jnp.concatenate([*vectors, x], axis=1))
+    return placed(call, [tables.cls, tables.distilled, tables.registers], x, positions)
+
+
+def projected(projection: Linear, squares: Array) -> Array:
+    """Squares of pixels [B,T,h,w,c] -> float32 [B,T,D]."""
+    x = einsum("BThwc,hwcD->BTD", squares, projection.kernel, jnp.float32)
+    return x if projection.bias is None else x + broadcast_param(projection.bias, x)
+
+
+class GridEmbed(Protocol):
+    """Parameters of embeddings of a grid: what positions need, and the norm over all."""
+
+    @property
+    def positions(self) -> PyTree: ...
+    @property
+    def norm(self) -> Norm | None: ...
+
+
+def placed(
+    call: LayerCall[Options, GridEmbed, None], vectors: Sequence[Array | None], x: Array, positions: Array | None
+) -> Array:
+    """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and those of a grid x [B,P,D] ->
+    [B,T,D] with positions, the norm and dropout."""
+    tables, config = call.params, call.config
+    rows = [_rows(vector, x) for vector in vectors if vector is not None]
+    x = shard_patches(jnp.concatenate([*rows, x], axis=1))
     positions = default_positions(x) if positions is None else positions
     x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables.positions), x, positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
@@ -79,9 +102,12 @@ def embed(
 def patches(options: Patches, pixels: Array) -> Array:
     """pixels [B,H,W,C] -> the patches [B,T,h,w,c], row by row; with `options.kernel`, the squares around them."""
     if options.kernel is not None:
-        shifts = squares(pixels, options.kernel, options.patch)
-        x = jnp.stack([jnp.stack(row, axis=3) for row in shifts], axis=3)
-        return reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
+        return stacked_squares(pixels, options.kernel, options.patch)
+    return cut(options, pixels)
+
+
+def cut(options: PictureOptions, pixels: Array) -> Array:
+    """pixels [B,H,W,C] -> the squares [B,T,h,w,c] behind the places of the grid, row by row."""
     (rows, columns), (height, width), batch = options.grid, options.patch_sides, len(pixels)
     x = reshape_rows(pixels, batch, rows, height, columns, width, options.channels).swapaxes(2, 3)
     return reshape_rows(x, batch, rows * columns, height, width, options.channels)
@@ -99,12 +125,12 @@ def _with_mask_token(mask_token: Array | None, masked: Array, x: Array) -> Array
 
 
 def _rows(vector: Array, x: Array) -> Array:
-    """A vector [D] -> [B,1,D], sharded like x [B,T,D]."""
+    """A vector [D] or vectors [n,D] -> [B,1,D] or [B,n,D], sharded like x [B,T,D]."""
     row = expand_param(vector, x)
     return jnp.broadcast_to(row, (len(x), *row.shape[1:]), out_sharding=named_sharding(x, x, *spec_of(x)))
 
 
-def _check(options: Patches, pixels: object, types: object) -> None:
+def check_pixels(options: PictureOptions, pixels: object, types: object) -> None:
     """Raises ValueError unless pixels are floating-point numbers of images of the size that the model reads."""
     shape, dtype = getattr(pixels, "shape", None), getattr(pixels, "dtype", None)
     if shape is None or dtype is None:
@@ -121,7 +147,7 @@ def _check(options: Patches, pixels: object, types: object) -> None:
         raise ValueError("types tell the sentences of a pair apart, and an image has none; leave them out")
 
 
-def contents(options: Patches, config: Config, count: int, length: int) -> Array:
+def contents(options: PictureOptions, config: Config, count: int, length: int) -> Array:
     """float32 [count,H,W,C]: images, each of one random patch that is repeated."""
     patch = jax.random.normal(jax.random.key(0), (count, *options.patch_sides, options.channels))
     return jnp.tile(patch, (1, *options.grid, 1))

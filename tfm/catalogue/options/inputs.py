@@ -43,10 +43,7 @@ class Characters(InputOptions):
     @property
     def widths(self) -> tuple[tuple[int, int], ...]:
         """Width and count of the filters; none where the text does not say them."""
-        pairs = [part.partition("x") for part in self.filters.split(",")]
-        if not all(width.isdecimal() and count.isdecimal() for width, _, count in pairs):
-            return ()
-        return tuple((int(width), int(count)) for width, _, count in pairs)
+        return number_pairs(self.filters)
 
     def check(self, config: ModelConfig) -> None:
         if config.tie_embeddings:
@@ -62,8 +59,61 @@ class Characters(InputOptions):
         return {"U": self.width or config.width, "P": config.length, "V": config.padded_vocab, "Y": 0}
 
 
+def number_pairs(text: str) -> tuple[tuple[int, int], ...]:
+    """The numbers of a text such as "1x32,2x64"; none where it says others."""
+    pairs = [part.partition("x") for part in text.split(",")]
+    if not all(first.isdecimal() and second.isdecimal() for first, _, second in pairs):
+        return ()
+    return tuple((int(first), int(second)) for first, _, second in pairs)
+
+
+class PictureOptions(InputOptions):
+    """Options of an input that reads pictures of one size as a grid, and has vectors before it."""
+
+    reads_packed: ClassVar[bool] = False
+    ignores: ClassVar[tuple[str, ...]] = "vocab", "length", "tie_embeddings", "pad_vocab_to"
+    size: int
+    image_width: int | None
+    channels: int
+
+    @property
+    def pixels(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        return self.size, self.image_width or self.size, self.channels
+
+    @property
+    def patch_sides(self) -> tuple[int, int]:
+        """Height and width in pixels of what a place of the grid stands for."""
+        raise NotImplementedError
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        (height, width, _), (rows, columns) = self.pixels, self.patch_sides
+        return height // rows, width // columns
+
+    @property
+    def length(self) -> int:
+        """Vectors that an image becomes."""
+        rows, columns = self.grid
+        return self.prefix + rows * columns
+
+    def max_length(self, config: ModelConfig) -> int:
+        return self.length
+
+    def sizes(self, config: ModelConfig) -> dict[str, int]:
+        return {"U": config.width, "P": self.length}
+
+    def check_sides(self) -> None:
+        """Raises ValueError for sides of images that squares of pixels do not fill."""
+        for name, side in zip(("size", "image_width"), self.patch_sides, strict=True):
+            pixels = getattr(self, name)
+            if pixels is not None and pixels % side:
+                nearest = max(1, round(pixels / side)) * side
+                raise ValueError(f"{name}={pixels} must be a multiple of {side}; try {name}={nearest}")
+
+
 @dataclass(frozen=True)
-class Patches(InputOptions):
+class Patches(PictureOptions):
     """Squares of an image, and trained vectors before them (ViT: Dosovitskiy et al. 2021, section 3.1).
 
     Raises ValueError for sizes that do not fit together.
@@ -77,14 +127,13 @@ class Patches(InputOptions):
     channels: numbers of a pixel: 3 for colours, 1 for grey
     cls: a trained vector, [CLS], stands first; a head may read its state
     distilled: a second one follows, which learns from a teacher (DeiT: Touvron et al. 2021, section 4)
+    registers: trained vectors behind these, which nothing reads at the end (Darcet et al. 2024, section 3)
     mask_token: a trained vector can stand for a patch that is masked (BEiT: Bao et al. 2021, section 2.3)
     bias: add a bias to what a patch becomes
     norm: normalize the embeddings
     """
 
     name: Literal["patches"] = tag("patches")
-    reads_packed: ClassVar[bool] = False
-    ignores: ClassVar[tuple[str, ...]] = "vocab", "length", "tie_embeddings", "pad_vocab_to"
     size: int = 224
     image_width: int | None = None
     patch: int = 16
@@ -93,15 +142,17 @@ class Patches(InputOptions):
     channels: int = 3
     cls: bool = True
     distilled: bool = False
+    registers: int = 0
     mask_token: bool = False
     bias: bool = True
     norm: bool = False
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, size=1, image_width=1, patch=1, patch_height=1, channels=1)
+        check_minimum(self, size=1, image_width=1, patch=1, patch_height=1, channels=1, registers=0)
         sides = ("size", "image_width", "patch", "patch_height", "channels")
         check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
+        check_maximum(self, "a few are usual", registers=1 << 10)
         rows = "patch" if self.patch_height is None else "patch_height"
         self._check_multiple("size", rows)
         self._check_multiple("size" if self.image_width is None else "image_width", "patch")
@@ -125,30 +176,8 @@ class Patches(InputOptions):
         return self.patch_height or self.patch, self.patch
 
     @property
-    def pixels(self) -> tuple[int, int, int]:
-        """Height, width and channels of an image."""
-        return self.size, self.image_width or self.size, self.channels
-
-    @property
     def prefix(self) -> int:
-        return self.cls + self.distilled
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        (height, width, _), (rows, columns) = self.pixels, self.patch_sides
-        return height // rows, width // columns
-
-    @property
-    def length(self) -> int:
-        """Vectors that an image becomes."""
-        rows, columns = self.grid
-        return self.prefix + rows * columns
-
-    def max_length(self, config: ModelConfig) -> int:
-        return self.length
-
-    def sizes(self, config: ModelConfig) -> dict[str, int]:
-        return {"U": config.width, "P": self.length}
+        return self.cls + self.distilled + self.registers
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,14 @@ def vit(layers: int, width: int, heads: int, **pixels) -> Preset:
     return _VIT | shape | {f"model.input.{name}": value for name, value in pixels.items()}
 
 
+def resnet(blocks: str, layers: int, width: int, heads: int, **pixels) -> Preset:
+    """A ViT of some shape over the last grid of small residual blocks (Dosovitskiy et al. 2021, section 3.1); without
+    layers, a convolutional network alone. `pixels` are options of its input."""
+    stem = {"stem": "small", "kind": "basic", "groups": 8, "cls": False, "blocks": blocks, **pixels}
+    values = {f"model.input.{name}": value for name, value in stem.items()}
+    return vit(layers, width, heads) | {"model.input": "resnet", "model.head.pool": "mean"} | values
+
+
 # A small ViT with outputs for every pixel of built-in drawings: two to three minutes on a core.
 QUICK_PIXELS = {
     "model.init_std": 0.05,

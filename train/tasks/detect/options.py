@@ -20,7 +20,7 @@ class Detection(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches",)
+    inputs: ClassVar[tuple[str, ...]] = ("patches", "resnet")
 
     name: Literal["detect"] = tag("detect")
     queries: int = 100

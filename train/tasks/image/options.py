@@ -21,7 +21,7 @@ class Image(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches", "tokens")
+    inputs: ClassVar[tuple[str, ...]] = ("patches", "resnet", "tokens")
 
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0

@@ -1,7 +1,7 @@
 """Presets of classifiers of pictures."""
 
 from train.settings.recipes.fields import Preset
-from train.settings.recipes.pictures import IMAGEGPTS, TRAINING, vit
+from train.settings.recipes.pictures import IMAGEGPTS, TRAINING, resnet, vit
 from train.settings.recipes.stages import MODELS
 
 
@@ -58,6 +58,8 @@ def _staged(name: str, resize: int = 256) -> Preset:
 # Shapes: Dosovitskiy et al. 2021, table 1 (B, L); Touvron et al. 2021, table 1 (Ti, S).
 PRESETS: dict[str, Preset] = {
     "vit-micro": _vit(4, 96, 4, rate=2e-3, size=32, patch=8) | _QUICK_DRAWINGS,
+    "resnet-micro": TRAINING | resnet("16x1,32x1,64x1,128x1", 0, 96, 4, size=32) | _QUICK_DRAWINGS,
+    "hybrid-micro": TRAINING | resnet("16x1,32x1,64x1,96x1", 2, 96, 4, size=32) | _QUICK_DRAWINGS,
     "vit-tiny": _vit(6, 128, 4, rate=1e-3, size=32, patch=4) | _SMALL,
     "swin-mini": MODELS["swin-mini"] | TRAINING | _SMALL,
     "davit-mini": MODELS["davit-mini"] | TRAINING | _SMALL,

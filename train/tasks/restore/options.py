@@ -23,7 +23,7 @@ class Restoration(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches",)
+    inputs: ClassVar[tuple[str, ...]] = ("patches", "resnet")
 
     name: Literal["restore"] = tag("restore")
     kind: Literal["upscale", "colour", "holes"] = "upscale"

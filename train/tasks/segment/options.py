@@ -22,7 +22,7 @@ class PixelClasses(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches",)
+    inputs: ClassVar[tuple[str, ...]] = ("patches", "resnet")
 
     name: Literal["segment"] = tag("segment")
     cells: int = 1

@@ -1,20 +1,19 @@
 """Spatial-reduction attention (PVT: Wang et al. 2021, eq. 3 and 4): a linear map of each square of patches, and a norm,
 before keys and values. Without overlap it is the paper's strided convolution."""
 
-import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
 from tfm.attention.attend import Heads
 from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.catalogue.grid import as_grid, check_whole, squares
+from tfm.catalogue.grid import as_grid, check_whole, stacked_squares
 from tfm.catalogue.options.mixers.fewer_keys import SpatialReduction
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs
-from tfm.sharding import replicate_length, reshape_rows
+from tfm.sharding import replicate_length
 
 
 @struct.dataclass
@@ -59,9 +58,7 @@ def _reduced(call: Call, x: Array) -> Array:
     if layer.reduction is None or layer.norm is None:
         return x
     assert call.config.grid is not None, "the options see to it that there is a grid"
-    shifts = squares(as_grid(x, *call.config.grid), factor, factor)
-    x = jnp.stack([jnp.stack(row, axis=3) for row in shifts], axis=3)
-    x = reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
+    x = stacked_squares(as_grid(x, *call.config.grid), factor, factor)
     return norm(call.config, layer.norm, linear(layer.reduction, "BShwD,hwDE->BSE", x))
 
 

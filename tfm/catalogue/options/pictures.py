@@ -1,0 +1,82 @@
+"""Inputs that read pictures beside squares of pixels: convolutions."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tfm.catalogue.options.inputs import PictureOptions, number_pairs
+from tfm.options.choices import check_fields, check_maximum, check_minimum, nearest_divisor, tag
+from tfm.options.model import ModelConfig
+
+
+@dataclass(frozen=True)
+class ResNet(PictureOptions):
+    """Convolutions, whose last grid a Transformer reads (hybrid: Dosovitskiy et al. 2021, section 3.1): blocks of
+    group norm, ReLU and convolutions with standardized weights (BiT: Kolesnikov et al. 2020, section 3.2). With
+    layers=0 it is a convolutional network alone.
+
+    Raises ValueError for sizes that do not fit together.
+
+    size: height of images in pixels, and their width where image_width is none
+    image_width: width of images in pixels; none: they are squares
+    channels: numbers of a pixel: 3 for colours, 1 for grey
+    stem: large | small: 7 x 7 pixels and a maximum over 3 x 3, a grid of a quarter of the rows; 3 x 3 pixels, of all
+    blocks: WIDTHxCOUNT of the blocks of every stage, joined by commas; each stage has half the rows of the one before
+    kind: bottleneck | basic: blocks of three convolutions, those inside of a quarter of the width; of two
+    groups: of channels that are normalized together
+    cls: a trained vector, [CLS], stands first; a head may read its state
+    bias: add a bias in the map to the width of the model
+    norm: normalize the embeddings
+    """
+
+    name: Literal["resnet"] = tag("resnet")
+    min_layers: ClassVar[int] = 0
+    size: int = 224
+    image_width: int | None = None
+    channels: int = 3
+    stem: Literal["large", "small"] = "large"
+    blocks: str = "256x3,512x4,1024x9"
+    kind: Literal["bottleneck", "basic"] = "bottleneck"
+    groups: int = 32
+    cls: bool = True
+    bias: bool = True
+    norm: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        sides = ("size", "image_width", "channels")
+        check_minimum(self, **dict.fromkeys((*sides, "groups"), 1))
+        check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
+        if not all(0 < width <= 1 << 16 and 0 < count <= 1 << 10 for width, count in self.stages or [(0, 0)]):
+            raise ValueError(f"blocks={self.blocks} must be WIDTHxCOUNT, joined by commas, such as 256x3,512x4")
+        narrowest = math.gcd(*(width for width, _ in self.stages)) // self.ratio
+        if narrowest % self.groups:
+            groups = nearest_divisor(self.groups, max(1, narrowest))
+            raise ValueError(
+                f"groups={self.groups} must divide all widths of blocks={self.blocks}, of bottlenecks a quarter of "
+                f"them; try groups={groups}"
+            )
+        self.check_sides()
+
+    def check(self, config: ModelConfig) -> None:
+        if self.cls and not config.layers:
+            raise ValueError("layers=0 leaves no layer in which [CLS] reads the picture; add input.cls=false")
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """Width and count of the blocks of each stage; none where the text does not say them."""
+        return number_pairs(self.blocks)
+
+    @property
+    def ratio(self) -> int:
+        """Width of a block over that of the convolutions inside, and over that of the stem."""
+        return 4 if self.kind == "bottleneck" else 1
+
+    @property
+    def patch_sides(self) -> tuple[int, int]:
+        side = (4 if self.stem == "large" else 1) << (len(self.stages) - 1)
+        return side, side
+
+    @property
+    def prefix(self) -> int:
+        return int(self.cls)
