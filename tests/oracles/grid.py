@@ -118,5 +118,5 @@ def stripes(params: Any, x: np.ndarray, grid: tuple[int, int], stripe: int) -> n
             mixed[:, index, some] = np.einsum("bkgs,bskgh->bkgh", softmax(scores), v[:, seen, some])
     flat = v[:, :, :, 0].reshape(*x.shape[:2], -1)
     kernel = np.asarray(params.places, np.float64).reshape(3, 3, -1)
-    beside = depthwise(kernel, np.asarray(params.places_bias, np.float64).reshape(-1), flat, grid)
-    return output(params.attention, mixed + beside.reshape(*v.shape[:3], 1, v.shape[-1]))
+    neighbours = depthwise(kernel, np.asarray(params.places_bias, np.float64).reshape(-1), flat, grid)
+    return output(params.attention, mixed + neighbours.reshape(*v.shape[:3], 1, v.shape[-1]))

@@ -25,5 +25,5 @@ def centres(config: Config, positions: Array) -> Array:
     """positions int32 [B,T] -> float32 [B,T,2]: the centres of patches, from -2 pi to 2 pi along each side of the
     image; 0 for what has no place."""
     place, grid = places(config, positions), config.input.grid or (1, 1)
-    along = [2 * (place[..., axis].astype(jnp.float32) + 0.5) / side - 1 for axis, side in enumerate(grid)]
-    return jnp.where(place < 0, 0.0, 2 * math.pi * jnp.stack(along, axis=-1))
+    shares = [2 * (place[..., axis].astype(jnp.float32) + 0.5) / side - 1 for axis, side in enumerate(grid)]
+    return jnp.where(place < 0, 0.0, 2 * math.pi * jnp.stack(shares, axis=-1))

@@ -3,8 +3,14 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from tfm.catalogue.options.inputs import PictureOptions
 from tfm.config.model import Config
-from tfm.options.choices import Options
+from tfm.options.choices import Options, alternatives, type_hints
+
+# What models read pictures as, the usual input first.
+PICTURE_INPUTS = tuple(
+    name for name, cls in alternatives(type_hints(Config)["input"]).items() if issubclass(cls, PictureOptions)
+)
 
 
 class TaskOptions(Options):

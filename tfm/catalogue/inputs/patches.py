@@ -67,7 +67,7 @@ def embed(
     check_pixels(options, pixels, types)
     x = projected(tables.projection, patches(options, pixels).astype(config.dtype))
     x = x if masked is None else _with_mask_token(tables.mask_token, masked, x)
-    return placed(call, [tables.cls, tables.distilled, tables.registers], x, positions)
+    return embed_grid(call, [tables.cls, tables.distilled, tables.registers], x, positions)
 
 
 def projected(projection: Linear, squares: Array) -> Array:
@@ -85,7 +85,7 @@ class GridEmbed(Protocol):
     def norm(self) -> Norm | None: ...
 
 
-def placed(
+def embed_grid(
     call: LayerCall[Options, GridEmbed, None], vectors: Sequence[Array | None], x: Array, positions: Array | None
 ) -> Array:
     """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and those of a grid x [B,P,D] ->

@@ -9,7 +9,7 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.grid import as_grid, as_sequence, coarser, squares, stacked_squares
-from tfm.catalogue.inputs.patches import check_pixels, contents, placed
+from tfm.catalogue.inputs.patches import check_pixels, contents, embed_grid
 from tfm.catalogue.options.pictures import ResNet
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels
@@ -114,7 +114,7 @@ def embed(
     check_pixels(options, pixels, types)
     x = as_sequence(features(params, options, pixels.astype(config.dtype)))
     x = linear(params.projection, "BTc,cD->BTD", x).astype(jnp.float32)
-    return placed(call, [params.cls], x, positions)
+    return embed_grid(call, [params.cls], x, positions)
 
 
 def features(params: ResNetEmbed, options: ResNet, pixels: Array) -> Array:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from tfm.options.choices import check_fields, check_rates, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
-from train.settings.task_options import TaskOptions, check_generative, parsed_weights
+from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_generative, parsed_weights
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Image(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches", "resnet", "tokens")
+    inputs: ClassVar[tuple[str, ...]] = (*PICTURE_INPUTS, "tokens")
 
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
-from train.settings.task_options import TaskOptions, check_cells
+from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_cells
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PixelClasses(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches", "resnet")
+    inputs: ClassVar[tuple[str, ...]] = PICTURE_INPUTS
 
     name: Literal["segment"] = tag("segment")
     cells: int = 1
