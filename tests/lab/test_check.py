@@ -28,6 +28,7 @@ TASKS = {
     "--tokenizer.vocab=4000",
     "contrast": "--data=builtin --tokenizer.vocab=4000",
     "rank": "--data=builtin --batch.length=40",
+    "late": "--data=builtin --tokenizer.vocab=4000",
     "image": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "pixels": "--data=builtin --model.length=64",
     "segment": "--data=builtin --model.input.size=16 --model.input.patch=8",

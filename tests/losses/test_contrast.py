@@ -36,6 +36,27 @@ def test_losses_are_those_of_loops(strict, sides):
     np.testing.assert_allclose(plain, losses, rtol=1e-6)
 
 
+def test_late_losses_are_those_of_loops(strict):
+    """Vectors of tokens: zeros of a query add nothing, a copy in a passage changes nothing; a row lacks a passage."""
+    queries, candidates = vectors(1, 3, 4, 8), vectors(1, 3, 2, 5, 8, seed=1)
+    queries[0, 1, 2:], candidates[0, 2, 0, 3:] = 0, candidates[0, 2, 0, :1]
+    present = np.ones((1, 3, 2), bool)
+    present[0, 0, 1] = False
+
+    def score(row, index):
+        tokens = queries[0, row, :2] if row == 1 else queries[0, row]
+        texts = candidates[0][index][:3] if index == (2, 0) else candidates[0][index]
+        return sum(max(q @ t for t in texts) for q in tokens) / 2.0
+
+    arrays = [jnp.asarray(array, jnp.float32) for array in (queries, candidates)]
+    losses, is_right = tfm.in_batch_losses(*arrays, jnp.asarray(present), 2.0)
+    for row in range(3):
+        logits = [score(row, index) for index in np.ndindex(3, 2) if present[0][index]]
+        right = score(row, (row, 0))
+        np.testing.assert_allclose(losses[0, row], np.log(np.exp(logits).sum()) - right, rtol=1e-4)
+        assert bool(is_right[0, row]) == (right >= max(logits) - 1e-9)
+
+
 def test_unit_vectors(strict):
     x = np.float32([[3.0, 4.0], [0.0, 0.0]])
     np.testing.assert_allclose(tfm.unit_vectors(x), [[0.6, 0.8], [0, 0]], rtol=1e-6)

@@ -1,7 +1,8 @@
 """Contrastive learning: vectors of texts and images, near where they belong together and far where they do not.
 
 Vectors are float32 of length 1. They come in parts [P,B,D], as a batch does that is encoded part by part; the rows of
-all parts meet one another. On a mesh every device compares its rows with those of all.
+all parts meet one another. On a mesh every device compares its rows with those of all. A text may have a vector of each
+token, [P,B,T,D]: then `late_similarities` stand in place of cosines.
 
 Contents are numbers, int: equal ones are of equal texts or images. A candidate that is equal to the right one or to the
 query, or is the right one of an equal query, is no wrong one: it is left out. Of equal wrong ones, one counts.
@@ -31,9 +32,9 @@ def in_batch_losses(
 ) -> tuple[Array, Array]:
     """queries [P,B,D], candidates [P,B,N,D] -> losses [P,B] in nats, and whether the right one is the nearest, bool.
 
-    Of row b the right candidate is its first; its others, and those of all other rows, are the wrong ones (van den Oord
-    et al. 2018, eq. 4; Gao et al. 2021, eq. 1 and 5). present [P,B,N] leaves candidates out; temperature is a number,
-    or [P,B]; contents int [P,B] and [P,B,N].
+    With vectors of tokens, queries are [P,B,Q,D] and candidates [P,B,N,T,D]. Of row b the right candidate is its first;
+    its others, and those of all other rows, are the wrong ones (van den Oord et al. 2018, eq. 4; Gao et al. 2021, eq. 1
+    and 5). present [P,B,N] leaves candidates out; temperature is a number, or [P,B]; contents int [P,B] and [P,B,N].
     """
     return _against_all(queries, candidates, present, 1 / temperature, 0.0, _log_sum, contents)
 
@@ -84,22 +85,46 @@ def _against_all(
 ) -> tuple[Array, Array]:
     """The total over the logits [B,M] of all candidates, less the logit of the right one: losses [P,B], and whether it
     is the largest. Memory holds the logits of one part."""
-    wrong = replicate(candidates).reshape(-1, candidates.shape[-1])
+    wrong = replicate(candidates).reshape(-1, *candidates.shape[3:])
     kept = replicate(present).reshape(1, -1)
     of_rows, of_all = (None, None) if contents is None else _labels(contents, kept)
-    scales = jnp.zeros_like(queries[:, :, 0]) + scale
+    scales = jnp.zeros_like(queries.reshape(*present.shape[:2], -1)[:, :, 0]) + scale
 
     @jax.checkpoint
     def of_part(part: tuple[Array, Array, Array, _Rows | None]) -> tuple[Array, Array]:
         part_queries, right, part_scales, part_labels = part
-        cosines = jnp.einsum("BD,MD->BM", part_queries, wrong, precision="highest")
+        cosines = _similarities(part_queries, wrong)
         meets = kept if part_labels is None or of_all is None else _counted(part_labels, of_all, kept)
         logits = jnp.where(meets, cosines * part_scales[:, None] + bias, ABSENT)
-        right_logits = (part_queries * right).sum(-1) * part_scales + bias
+        right_logits = _similarities_of_pairs(part_queries, right) * part_scales + bias
         largest = logits.max(-1)
         return total(logits) - right_logits, right_logits >= largest - 1e-5 * jnp.abs(largest)
 
     return jax.lax.map(of_part, (queries, candidates[:, :, 0], scales, of_rows))
+
+
+def late_similarities(queries: Array, texts: Array) -> Array:
+    """queries [B,Q,D], texts [M,T,D] -> [B,M]: over the tokens of a query, the sum of the largest product with a token
+    of the text (Khattab & Zaharia 2020, eq. 3).
+
+    A token of a query that does not count is a vector of zeros; one of a text is a copy of another one of it.
+    """
+    products = jnp.einsum("BQD,MTD->BMQT", queries, texts, precision="highest")
+    return products.max(-1).sum(-1)
+
+
+def _similarities(queries: Array, candidates: Array) -> Array:
+    """queries [B,D] or [B,Q,D], candidates [M,D] or [M,T,D] -> [B,M]."""
+    if queries.ndim > 2:
+        return late_similarities(queries, candidates)
+    return jnp.einsum("BD,MD->BM", queries, candidates, precision="highest")
+
+
+def _similarities_of_pairs(queries: Array, texts: Array) -> Array:
+    """queries [B,D] or [B,Q,D], texts [B,D] or [B,T,D] -> [B], of each query and its text."""
+    if queries.ndim > 2:
+        return jnp.einsum("BQD,BTD->BQT", queries, texts, precision="highest").max(-1).sum(-1)
+    return (queries * texts).sum(-1)
 
 
 class _Rows(NamedTuple):

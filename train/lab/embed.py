@@ -26,7 +26,7 @@ Turns every text of a file into a vector: a line of a .txt, or a row of a .jsonl
 read in windows; a folder of sentence-transformers says itself where they are cut. A model of pictures and captions also
 reads pictures: IN is then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the
 nearest texts are printed, by cosine or as the folder says; --vectors=OUT.npy takes the vectors from an earlier run.
---index=FOLDER keeps vectors and texts for python -m train.search.
+--index=FOLDER keeps vectors and texts for python -m train.search; of a run of --task=late a vector of each token.
 --map draws the texts on their two principal components."""
 
 
@@ -42,7 +42,8 @@ class EmbedOptions(TextEncoderOptions):
     nearest: how many of them
     vectors: a .npy of the same texts, made before with the same flags
     index: a new folder for the vectors and the texts, which train.search reads
-    index_kind: float32 | int8: numbers of the vectors there; int8 takes a quarter of the place
+    index_kind: float32 | int8 | hnsw: numbers of the vectors there, of which int8 takes a quarter of the place; hnsw:
+        float32, and a graph by which train.search compares few of them (Malkov & Yashunin 2018)
     map: a picture of the texts in two dimensions
     color: the column by which points of the map are coloured
     """
@@ -55,7 +56,7 @@ class EmbedOptions(TextEncoderOptions):
     nearest: int = 10
     vectors: str = ""
     index: str = ""
-    index_kind: Literal["float32", "int8"] = "float32"
+    index_kind: Literal["float32", "int8", "hnsw"] = "float32"
     map: str = ""
     color: str = ""
 
@@ -90,6 +91,8 @@ def embed(argv):
     if options is None:
         return
     items, labels = _items(options, flags.build(AnyRun, {}, changes).data)
+    if options.run and _keeps_tokens(options, items):
+        return
     if options.index:
         options = _for_index(options)
     count, texts = len(items), [str(item) for item in items]
@@ -120,11 +123,31 @@ def embed(argv):
         _print_nearest(options, query, texts, vectors)
 
 
+def _keeps_tokens(options: EmbedOptions, items: Sequence[object]) -> bool:
+    """Whether a run has a vector of each token; then it writes the index. Raises UserError for flags beside that."""
+    from train.lab.embedding import index, late, late_index
+    from train.screens.console import Log
+
+    if not late.is_late(options):
+        return False
+    if not options.index or options.to or options.query or options.map or options.vectors:
+        raise UserError(f"--run={options.run} has a vector of each token (--task=late); say --index=FOLDER alone")
+    if not all(isinstance(item, str) for item in items):
+        raise UserError(f"--run={options.run} reads no pictures; name a file of texts")
+    index.check_new(options.index)
+    log = Log()
+    late_index.write(options.index, [str(item) for item in items], options, log)
+    log.info(f"saved in {options.index}: {len(items):,} texts; python -m train.search --index={options.index} --query=")
+    return True
+
+
 def _for_index(options: EmbedOptions) -> EmbedOptions:
     """The options with the prompt of passages, if the folder has one. Raises UserError where the index exists."""
-    from train.lab.embedding import index
+    from train.lab.embedding import approximate, index
 
     index.check_new(options.index)
+    if options.index_kind == "hnsw":
+        approximate.load_faiss()
     return dataclasses.replace(options, prompt=role_prompts(options)[1])
 
 

@@ -132,8 +132,13 @@ def _pair_scorer(options: RetrieveOptions, log: "Log") -> "PairScorer | None":
 
 def _by_model(options: RetrieveOptions, texts: "Collection", log: "Log") -> "dict[str, Ranking]":
     """The rankings of the model, with the prompts of both roles."""
+    from train.lab.embedding.late import LateEncoder, is_late
     from train.lab.retrieval import rankings
 
+    if is_late(options):
+        if (options.query_prompt, options.passage_prompt) != (None, None):
+            raise UserError(f"the prompts of {options.run} are those of its training; leave them out")
+        return rankings.by_late(LateEncoder(options, log), texts.corpus, texts.queries, options.depth)
     of_queries, of_passages = open_encoders(options, _prompts(options), log)
     return rankings.by_vectors(
         of_queries, of_passages, texts.corpus, texts.queries, options.depth, similarity_of(options)

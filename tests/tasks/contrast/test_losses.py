@@ -12,7 +12,7 @@ import tfm
 from train import UserError
 from train.lab import embedding
 from train.main import main
-from train.tasks.contrast.loss import compare
+from train.tasks.contrast.loss import compare, quantized
 from train.tasks.contrast.options import Contrast
 from train.tasks.contrast.scores import check_scores, scores_of
 
@@ -169,9 +169,30 @@ def test_bad_options(flags, says, home):
     assert says in err
 
 
+@pytest.mark.parametrize("kind", ["int8", "binary"])
+def test_quantized_vectors(kind):
+    """Values are those that are stored, of length 1; gradients are those of the vectors as they are."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(3, 2, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    weights = rng.normal(size=vectors.shape).astype(np.float32)
+    batch = {kind: jnp.ones(3)}
+    kept = np.asarray(quantized(jnp.asarray(vectors), batch))
+    stored = np.sign(vectors) if kind == "binary" else np.rint(vectors / abs(vectors).max(-1, keepdims=True) * 127)
+    np.testing.assert_allclose(kept, stored / np.linalg.norm(stored, axis=-1, keepdims=True), atol=1e-6)
+    gradients = jax.grad(lambda x: (quantized(x, batch) * weights).sum())(jnp.asarray(vectors))
+    np.testing.assert_allclose(gradients, weights, rtol=1e-6)
+    assert quantized(vectors, {}) is vectors
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "flags", ["--task.kind=margin --task.scale=5", "--task.kind=kl", "--task.both-ways --task.sizes=32,8"]
+    "flags",
+    [
+        "--task.kind=margin --task.scale=5",
+        "--task.kind=kl",
+        "--task.both-ways --task.sizes=32,8 --task.quantize=binary",
+    ],
 )
 def test_runs(flags, home, request):
     """Files of both forms; prompts reach the folder that is exported, and queries are read with parameters."""

@@ -78,6 +78,11 @@ class FolderEncoder:
         folder = open_folder(path, changes)
         if folder.task.processor is not TOKENIZER:
             raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
+        if folder.config.task.name == "late":
+            raise UserError(
+                f"--run={path} makes a vector of each token (--task=late), and not of a text; train.retrieve and "
+                "train.embed --index read it"
+            )
         self.folder, self.pooling, self.log, self.tokenizer = folder, pooling, log, folder.processor
         config, self.modules = folder.config.model, _modules(folder, pooling)
         self.prefix, self.suffix = text_frame(folder)

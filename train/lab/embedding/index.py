@@ -2,15 +2,17 @@
 
 index.json     format, what encoded the texts, similarity, their count, size of a vector, float32 or int8
 vectors.npy    [N,D]; of int8, a vector is its numbers times its scale
+graph.faiss    of hnsw, what `train.lab.embedding.approximate` searches
 scales.npy     float32 [N], of int8
 texts.jsonl    a text a line
 places.npy     int64 [N], where each line begins
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
@@ -19,6 +21,7 @@ import numpy as np
 from tfm.options.json_text import parse, read_object
 from train import UserError
 from train.files.strict_json import json_text
+from train.lab.embedding.approximate import write_graph
 from train.lab.embedding.options import TextEncoderOptions, role_prompts, similarity_of
 from train.settings.gate import user_errors
 
@@ -27,28 +30,48 @@ _FILE = "index.json"
 
 
 def write(to: str, texts: Sequence[str], vectors: np.ndarray, kind: str, options: TextEncoderOptions):
-    """Writes the index of texts whose vectors are float32 [N,D]; `kind` is float32 or int8. The folder takes its name
-    when it is complete. Raises UserError where it exists."""
-    part = Path(f"{to}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    """Writes the index of texts whose vectors are float32 [N,D]; `kind` is float32, int8 or hnsw. Raises UserError
+    where it exists."""
+    similarity = similarity_of(options)
+    with new_folder(to) as part:
+        if kind == "hnsw":
+            write_graph(part, vectors, similarity)
         if kind == "int8":
             scales = np.maximum(abs(vectors).max(1), 1e-30).astype(np.float32) / 127
             np.save(part / "scales.npy", scales)
             vectors = np.rint(vectors / scales[:, None]).astype(np.int8)
         np.save(part / "vectors.npy", vectors)
-        lines = [f"{json_text(text)}\n".encode() for text in texts]
-        (part / "texts.jsonl").write_bytes(b"".join(lines))
-        np.save(part / "places.npy", np.cumsum([0, *map(len, lines[:-1])], dtype=np.int64))
-        names = [field.name for field in dataclasses.fields(TextEncoderOptions)]
-        encoder = {name: getattr(options, name) for name in names}
-        encoder["run"] = ",".join(os.path.abspath(path) for path in options.runs) if options.run else ""
-        facts = {"format": _FORMAT, "encoder": encoder, "similarity": similarity_of(options), "kind": kind}
-        (part / _FILE).write_text(json_text(facts | {"count": len(texts), "size": vectors.shape[1]}, indent=1) + "\n")
+        write_texts(part, texts)
+        facts = {"similarity": similarity, "kind": kind, "count": len(texts), "size": vectors.shape[1]}
+        write_facts(part, options, facts)
+
+
+@contextlib.contextmanager
+def new_folder(to: str) -> Iterator[Path]:
+    """A folder that takes the name `to` when it is complete, and leaves nothing else."""
+    part = Path(f"{to}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
         os.rename(part, to)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def write_texts(part: Path, texts: Sequence[str]):
+    """Writes the texts, and where each begins."""
+    lines = [f"{json_text(text)}\n".encode() for text in texts]
+    (part / "texts.jsonl").write_bytes(b"".join(lines))
+    np.save(part / "places.npy", np.cumsum([0, *map(len, lines[:-1])], dtype=np.int64))
+
+
+def write_facts(part: Path, options: TextEncoderOptions, facts: Mapping[str, object]):
+    """Writes what encoded the texts, and other facts."""
+    names = [field.name for field in dataclasses.fields(TextEncoderOptions)]
+    encoder = {name: getattr(options, name) for name in names}
+    encoder["run"] = ",".join(os.path.abspath(path) for path in options.runs) if options.run else ""
+    (part / _FILE).write_text(json_text({"format": _FORMAT, "encoder": encoder, **facts}, indent=1) + "\n")
 
 
 def check_new(to: str):
@@ -59,12 +82,8 @@ def check_new(to: str):
         raise UserError(f"--index={to}: there is no folder {Path(to).parent}; make it, or choose another")
 
 
-@final
-class Index:
-    """The index in a folder, which stays on the disk. Raises UserError for one that is damaged.
-
-    It is what `search.nearest` reads: vectors float32 [N,D], of which slices are read when they are asked for.
-    """
+class IndexFolder:
+    """What all indices have: facts, and texts. Raises UserError for a folder that is none, or damaged."""
 
     def __init__(self, path: str):
         self.path = Path(path)
@@ -74,18 +93,10 @@ class Index:
             self.facts: Mapping[str, object] = read_object(self.path / _FILE)
         if self.facts.get("format") != _FORMAT:
             raise UserError(f"--index={path} was written by another version; make it again with train.embed --index")
-        shape = self.facts.get("count"), self.facts.get("size")
-        self.vectors = self._array("vectors.npy", shape)
-        self.scales = self._array("scales.npy", shape[:1]) if self.facts.get("kind") == "int8" else None
-        self.places = self._array("places.npy", shape[:1])
-        self.shape = self.vectors.shape
+        self.places = self._array("places.npy", (self.facts.get("count"),))
 
     def __len__(self):
-        return len(self.vectors)
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        part = np.asarray(self.vectors[rows], np.float32)
-        return part if self.scales is None else part * self.scales[rows, None]
+        return len(self.places)
 
     def texts(self, rows: Sequence[int]) -> list[str]:
         """The texts of these rows."""
@@ -96,14 +107,13 @@ class Index:
                 texts.append(str(parse(file.readline().decode(), f"{self.path / 'texts.jsonl'}, text {row + 1}")))
         return texts
 
-    def query_options(self, run: str = "") -> TextEncoderOptions:
-        """What encodes queries, as the texts were, with the prompt of queries; `run` is where the folder lies now."""
+    def encoder_options(self, run: str = "") -> TextEncoderOptions:
+        """What encoded the texts; `run` is where the folder lies now."""
         with user_errors(str(self.path / _FILE)):
             encoder = self.facts.get("encoder")
             if not isinstance(encoder, dict):
                 raise ValueError("encoder must say what encoded the texts; make the index again")
-            options = TextEncoderOptions(**encoder | ({"run": run} if run else {}))
-        return dataclasses.replace(options, prompt=role_prompts(dataclasses.replace(options, prompt=None))[0])
+            return TextEncoderOptions(**encoder | ({"run": run} if run else {}))
 
     def _array(self, name: str, shape: tuple[object, ...]) -> np.ndarray:
         path = self.path / name
@@ -114,3 +124,27 @@ class Index:
         if array.shape != shape:
             raise UserError(f"{path} holds {list(array.shape)}, and {_FILE} says {list(shape)}; make the index again")
         return array
+
+
+@final
+class Index(IndexFolder):
+    """The index in a folder, which stays on the disk. Raises UserError for one that is damaged.
+
+    It is what `search.nearest` reads: vectors float32 [N,D], of which slices are read when they are asked for.
+    """
+
+    def __init__(self, path: str):
+        super().__init__(path)
+        shape = self.facts.get("count"), self.facts.get("size")
+        self.vectors = self._array("vectors.npy", shape)
+        self.scales = self._array("scales.npy", shape[:1]) if self.facts.get("kind") == "int8" else None
+        self.shape = self.vectors.shape
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        part = np.asarray(self.vectors[rows], np.float32)
+        return part if self.scales is None else part * self.scales[rows, None]
+
+    def query_options(self, run: str = "") -> TextEncoderOptions:
+        """What encodes queries, as the texts were, with the prompt of queries; `run` is where the folder lies now."""
+        options = self.encoder_options(run)
+        return dataclasses.replace(options, prompt=role_prompts(dataclasses.replace(options, prompt=None))[0])

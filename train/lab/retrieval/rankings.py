@@ -10,6 +10,7 @@ import numpy as np
 from train import UserError
 from train.files.lines import line_writer
 from train.lab.embedding import search
+from train.lab.embedding.late import LateEncoder, nearest_late
 from train.lab.embedding.options import Encode, checked_vectors
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ def by_vectors(
         values, rows = search.nearest(part, passages, min(depth + 1, len(names)), similarity=similarity)
         rankings |= _named(query_names[start : start + _QUERIES], names, values, rows, depth)
     return rankings
+
+
+def by_late(
+    encoder: LateEncoder, corpus: Mapping[str, str], queries: Mapping[str, str], depth: int
+) -> dict[str, Ranking]:
+    """The same by vectors of tokens, exactly (`train.lab.embedding.late`)."""
+    names = _names_with_text(corpus)
+    passages = encoder.passages([corpus[name] for name in names])
+    values, rows = nearest_late(encoder.queries([*queries.values()]), passages, min(depth + 1, len(names)))
+    return _named(list(queries), names, values, rows, depth)
 
 
 def _names_with_text(corpus: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -11,14 +12,28 @@ from train.losses.joint import JointLoss
 
 
 def encode_rows(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> Array:
-    """Vectors of the texts of a batch, float32 [B,n,D] of length 1; in training two of a row's only text."""
+    """Vectors of the texts of a batch, float32 [B,n,D] of length 1, perhaps quantized; in training two of a row's only
+    text."""
     tokens, valid = batch["tokens"], batch["valid"] > 0
     if tokens.shape[1] == 1 and key is not None:
         tokens, valid = (jnp.concatenate([side, side], axis=1) for side in (tokens, valid))
     rows = fold_rows(valid)
     hidden = tfm.encoder(params.encoder, model, fold_rows(tokens), tfm.padding(rows), key=key)
     vectors = tfm.pool(hidden.astype(jnp.float32), rows, model.head.pool)
-    return tfm.unit_vectors(unfold_rows(vectors, tokens))
+    return quantized(tfm.unit_vectors(unfold_rows(vectors, tokens)), batch)
+
+
+def quantized(vectors: Array, batch: Mapping[str, Array]) -> Array:
+    """vectors [...,D] of length 1 -> what int8 or signs keep of them, of length 1, with the gradients of the vectors;
+    or they themselves, where the batch has no field that says so."""
+    if "binary" in batch:
+        kept = jnp.where(vectors >= 0, 1.0, -1.0)
+    elif "int8" in batch:
+        scales = jnp.maximum(jnp.abs(vectors).max(-1, keepdims=True), 1e-30) / 127
+        kept = jnp.round(vectors / scales)
+    else:
+        return vectors
+    return vectors + jax.lax.stop_gradient(tfm.unit_vectors(kept) - vectors)
 
 
 def compare(params: tfm.Classifier, vectors: Array, batch: Mapping[str, Array]) -> dict[str, Array]:

@@ -28,6 +28,8 @@ class Contrast(TaskOptions):
     scale: what scores are divided by, so that they are at most 1, as cosines are; those of STS need 5
     both_ways: whether right candidates also look for their queries in the batch
     sizes: such as 128,64,32: the first numbers of a vector are to be a vector, too (Kusupati et al. 2022)
+    quantize: none | int8 | binary: vectors are compared as an index would keep them, in steps of 1/127 of their largest
+        number or by signs alone, and gradients pass (Bengio et al. 2013)
     query_prompt: a text before all of the first column
     passage_prompt: a text before all of the other columns
     candidates: validation texts among which the right one is looked for; none: all of them
@@ -43,6 +45,7 @@ class Contrast(TaskOptions):
     scale: float = 1.0
     both_ways: bool = False
     sizes: str = ""
+    quantize: Literal["none", "int8", "binary"] = "none"
     query_prompt: str = ""
     passage_prompt: str = ""
     candidates: int | None = None
@@ -118,7 +121,7 @@ class Contrast(TaskOptions):
                 f"data.field={run.data.field} must name the column of pictures alone; say --data.field={image} "
                 f"--data.label={caption}"
             )
-        for name in ("kind", "both_ways", "sizes", "query_prompt", "passage_prompt"):
+        for name in ("kind", "both_ways", "sizes", "quantize", "query_prompt", "passage_prompt"):
             value = getattr(self, name)
             if value != getattr(type(self), name):
                 raise ValueError(f"task.{name}={value} is for texts alone; leave it out with model.images")

@@ -18,8 +18,17 @@ QUICK_SIDES = {
     "optim.beta2": 0.98,
 }
 
+# For the built-in questions.
+QUICK_QUESTIONS = {
+    "model.init_std": 0.1,
+    "batch.shapes": 2,
+    "data.field": "query,passage,negative",
+    **steps(700, every=350),
+}
+
 PRESETS: dict[str, Preset] = {
     "bert-tiny": fine_tuned_bert(2, 128, 2, rate=1e-3) | SIDES | QUICK_SIDES | steps(1500, every=500),
+    "bert-micro": fine_tuned_bert(1, 128, 4, rate=3e-3) | SIDES | QUICK_SIDES | QUICK_QUESTIONS,
     **{name: preset | SIDES for name, preset in larger_berts(fine_tuned_bert).items()},
     **CAPTIONS,
 }

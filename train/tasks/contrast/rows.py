@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.buckets import Buckets, bucket_shapes
@@ -12,6 +11,7 @@ from train.data.tokens import TokenizedTexts
 from train.settings.schema import Batch
 from train.tasks.contrast.options import PAIR_SCORES, TEMPERED, Contrast
 from train.text import tokenize
+from train.text.special import AnyTokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,8 @@ class RowFields:
             fields["contents"] = np.where(rows[:, None] < 0, -1, self.contents[rows])
         if self.options.both_ways:
             fields["both_ways"] = np.ones(len(rows), np.float32)
+        if self.options.quantize != "none":
+            fields[self.options.quantize] = np.ones(len(rows), np.float32)
         if sizes := self.options.first_numbers:
             fields["sizes"] = np.tile(np.array(sizes, np.int32), (len(rows), 1))
         return fields
@@ -62,6 +64,7 @@ class SideRows:
     row whose first or second text is absent counts for nothing.
 
     texts: the tokens of every side
+    shortest: places that a row has at the least
     counts: whether a row counts, bool [rows]
     cut: the share of texts that are longer
     """
@@ -69,7 +72,13 @@ class SideRows:
     independent_rows = True
 
     def __init__(
-        self, texts: Sequence[TokenizedTexts], fields: RowFields, batch: Batch, tokenizer: Tokenizer, max_shapes: int
+        self,
+        texts: Sequence[TokenizedTexts],
+        fields: RowFields,
+        batch: Batch,
+        tokenizer: AnyTokenizer,
+        max_shapes: int,
+        shortest: int = 2,
     ):
         self.texts, self.fields, self.length = texts, fields, batch.length
         self.specials = tokenize.special_tokens(tokenizer)
@@ -78,7 +87,8 @@ class SideRows:
         sizes = np.where(lengths > 0, lengths + 2, 0)
         self.cut = float((sizes > batch.length).mean()) if len(sizes) else 0.0
         sizes = np.minimum(sizes, batch.length)
-        longest = np.maximum(sizes.max(1, keepdims=True), 2)  # those of the marks, of a row without any text
+        # Two are those of the marks, of a row without any text.
+        longest = np.maximum(sizes.max(1, keepdims=True), shortest)
         self.buckets = Buckets(longest, bucket_shapes(longest, batch, max_shapes))
         self.tokens = int(sizes.sum())
         places = sum(len(rows) * self.buckets.shape(rows).lengths[0] for rows in self.buckets.epoch())

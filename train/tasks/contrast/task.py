@@ -12,15 +12,15 @@ A row of a text, one that belongs to it, and one that does not, in 8 places each
     scores          0.8                               of both texts, with --task.kind=scores and cosent
     teacher         4.1 -2.0                          [B,n-1], scores of all candidates, with --task.kind=margin and kl
     both_ways       1                                 with the option of this name
+    int8, binary    1                                 with --task.quantize of this value
     sizes           64 32                             [B,s], the same for all rows, with the option of this name
     withheld        0                                 1 for a built-in row whose words never meet in training
 
 A row of one text is its own right one: dropout makes two vectors of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,9 @@ import jax
 import numpy as np
 
 import tfm
-from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
-from train.data.sources import files, sources
-from train.data.tokens import PLAIN, Segmentation, TokenizedTexts, contents_of, encode, segmentation_hash, segmentations
-from train.files import cache
 from train.metrics import scores
 from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
 from train.screens.console import Log
@@ -44,9 +40,10 @@ from train.tasks.contrast.options import PAIR_SCORES, TAUGHT, TEMPERED, Contrast
 from train.tasks.contrast.predict import PREDICTOR
 from train.tasks.contrast.rows import RowFields, SideRows
 from train.tasks.contrast.scores import check_scores, scores_of
-from train.tasks.contrast.source import WITHHELD, Sides, builtin
+from train.tasks.contrast.sides import SideSource, SideTexts, read_sides, withheld_of
+from train.tasks.contrast.source import Sides
 from train.tasks.record import HfSource, Saved, Task
-from train.text import sentence_transformers, tokenize
+from train.text import sentence_transformers
 from train.text.sentence_transformers import Modules
 
 
@@ -72,6 +69,8 @@ def batch_spec(run: Run[Contrast]) -> dict[str, Field]:
         of_kind["temperature"] = Field("B", np.float32)
     if run.task.both_ways:
         of_kind["both_ways"] = Field("B", np.float32)
+    if run.task.quantize != "none":
+        of_kind[run.task.quantize] = Field("B", np.float32)
     if sizes:
         of_kind["sizes"] = Field("Bs", np.int32, {"s": len(sizes)})
     return {
@@ -127,60 +126,16 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
     """
     is_scored = run.task.kind in (*PAIR_SCORES, *TAUGHT)
     reader = Sides.of(run.data, is_scored, check_scores(run.task.kind, len(run.data.field.split(",")) - 1))
-    train, valid = _usable_rows(run, reader, log, valid_only)
-    prompts = [run.task.query_prompt, *[run.task.passage_prompt] * (len(reader.texts) - 1)]
-    if saved:
-        tokenizer = saved.processor
-    else:
-        tokenizer = tokenize.load(run.tokenizer, [text for row in train for text in reader.texts_of(row)], log)
 
-    def encoded(
-        examples: Sequence[files.Row], name: str, segmentation: Segmentation, prompts: Sequence[str]
-    ) -> list[TokenizedTexts]:
-        return [
-            encode(tokenizer, [prompt + row[column] for row in examples], log, name, segmentation)
-            for column, prompt in zip(reader.texts, prompts, strict=True)
-        ]
-
-    def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> SideRows:
-        texts = encoded(examples, name, segmentation, prompts)
-        withheld = np.array([row.get(WITHHELD, False) for row in examples], np.float32)
-        is_plain = segmentation == PLAIN and not any(prompts)
-        plain = texts if is_plain else encoded(examples, name, PLAIN, [""] * len(reader.texts))
-        contents = contents_of(plain, run.batch.length - 2)
+    def rows_of(side: SideTexts) -> SideRows:
+        examples = side.examples
         values = scores_of(run.task, examples, reader.labels[0], len(reader.texts) - 1) if is_scored else None
-        fields = RowFields(values, run.task, withheld, contents)
-        return SideRows(texts, fields, run.batch, tokenizer, run.batch.shapes)
+        fields = RowFields(values, run.task, withheld_of(examples), side.contents)
+        return SideRows(side.texts, fields, run.batch, side.tokenizer, run.batch.shapes)
 
-    train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
-    names = (*reader.texts, *reader.labels)
-    facts = {
-        "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(*([str(row[name]) for row in part for name in names] for part in (train, valid))),
-        "segmentation_hash": segmentation_hash(run, (text for part in train_rows for text in part.texts)),
-        "cut": train_rows[0].cut if train_rows else 0.0,
-    }
-    valid_rows = rows(valid, "validation text")
-    if silent := sum(int((~part.counts).sum()) for part in (*train_rows[:1], valid_rows)):
-        log.info(f"{silent:,} rows with a text that has no tokens count for nothing")
-    return Corpus(run, tokenizer, train_rows, valid_rows, {"vocab": tokenizer.get_vocab_size()}, facts)
-
-
-def _usable_rows(
-    run: Run[Contrast], reader: Sides, log: Log, valid_only: bool
-) -> tuple[list[files.Row], list[files.Row]]:
-    """Training and validation rows whose texts say something. Raises UserError where no validation row does."""
-    parts = sources.load(run.data, reader, partial(builtin, reader), log.info, valid_only)
-    train, valid = ([row for row in part if reader.is_usable(row)] for part in parts)
-    if blank := sum(map(len, parts)) - len(train) - len(valid):
-        log.info(f"{blank:,} rows with a blank text are left out")
-    if not valid:
-        raise UserError(f"every row of {run.data.eval or run.data.source} has a blank text; correct the columns")
-    if len(train) > 1 and len(reader.texts) > 1 and len({row[reader.texts[1]] for row in train}) == 1:
-        log.info(
-            f"every row has the same text {reader.texts[1]!r}: there is nothing to tell apart, and nothing to learn"
-        )
-    return train, valid
+    prompts = run.task.query_prompt, run.task.passage_prompt
+    read = read_sides(run, SideSource(reader, prompts, valid_only), rows_of, log, saved)
+    return Corpus(run, read.tokenizer, read.train, read.valid, {"vocab": read.tokenizer.get_vocab_size()}, read.facts)
 
 
 def baselines(corpus: Corpus[SideRows]) -> dict[str, float]:
