@@ -39,7 +39,8 @@ def optim_of(run: Run) -> Optim:
     """The options of the optimizer, with an `eps` in proportion to gradients, which shrink as width and depth grow
     (Dey et al. 2025, table 1)."""
     optim, model = run.optim, run.model
-    growth = model.width / (optim.base_width or model.width) * model.layers / (optim.base_layers or model.layers)
+    growth = model.width / (optim.base_width or model.width)
+    growth *= model.layers / optim.base_layers if optim.base_layers else 1
     return optim if growth == 1 else dataclasses.replace(optim, eps=optim.eps / growth)
 
 
@@ -107,6 +108,8 @@ def _in_proportion(spec: Spec, start: float, rate: float) -> Spec:
 
 def _check_branches(model: tfm.Config):
     """Raises UserError unless blocks add to a stream that they leave as it is, and what they add ends in a product."""
+    if not model.layers:
+        raise UserError("--optim.base-layers is for models with layers, and --model.layers=0; leave it out")
     for kind in model.kinds:
         if not RESIDUALS[kind.residual.name].final_norm:
             raise UserError(

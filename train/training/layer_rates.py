@@ -49,7 +49,8 @@ def _shares(specs: PyTree, decay: float, top: int | None) -> Iterator[tuple[str,
 
 def _count(stage: Encoder) -> int:
     """How many layers a stage has."""
-    return 1 + max(layer for trees in layer_indices(stage.layers).values() for layers in trees for layer in layers)
+    indices = layer_indices(stage.layers).values()
+    return 1 + max((layer for trees in indices for layers in trees for layer in layers), default=-1)
 
 
 def _stage_shares(stage: Encoder, embed_share: float, share: list[float]) -> Iterator[tuple[str, np.ndarray]]:
