@@ -67,6 +67,7 @@ IMAGES = dict(
     hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, image_size=[6, 4], patch_size=2,
     hidden_dropout_prob=0.1,
 )  # fmt: skip
+DINO = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, image_size=6, patch_size=2)
 BEIT = IMAGES | dict(image_size=6, vocab_size=37, use_relative_position_bias=True)
 # Grids of 4 x 4 patches, and of 2 x 2, which are one window.
 SWIN = dict(image_size=8, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 4], window_size=2)
@@ -343,6 +344,18 @@ MODELS = {
         IMAGES,
         ["DeiTModel", "DeiTForImageClassificationWithTeacher", "DeiTForImageClassification"],
     ),
+    "vit_mae": ("vit_mae", IMAGES | dict(mask_ratio=0.0), ["ViTMAEModel"]),
+    "dinov2": ("dinov2", DINO | dict(mlp_ratio=2, layer_norm_eps=1e-3), ["Dinov2Model"]),
+    "dinov3_vit": (
+        "dinov3_vit",
+        DINO | dict(intermediate_size=40, num_register_tokens=3, image_size=[6, 4]),
+        ["DINOv3ViTModel"],
+    ),
+    "dinov3_gated": (
+        "dinov3_vit",
+        DINO | dict(intermediate_size=40, use_gated_mlp=True, hidden_act="silu", key_bias=True),
+        ["DINOv3ViTModel"],
+    ),
     "beit": (
         "beit",
         BEIT | dict(use_mask_token=True, use_shared_relative_position_bias=True),
@@ -369,6 +382,9 @@ SAVED_NAMES = {
     r"mlp\.fc1": "intermediate.dense",
     r"mlp\.fc2": "output.dense",
 }
+# Those of DINOv2, whose other names are the same, and of DINOv3.
+DINO_NAMES = {pattern: name for pattern, name in SAVED_NAMES.items() if "attention" in pattern}
+DINO_V3_NAMES = {r"^model\.layer\.": "layer."}
 # Those of BEiT.
 BEIT_NAMES = {
     r"\.relative_position_bias\.": ".attention.attention.relative_position_bias.",
@@ -389,6 +405,7 @@ SWIN_NAMES = {
 def saved_name(model_type: str, tensor: str) -> str:
     """The name of a tensor in a folder."""
     names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "beit": BEIT_NAMES, "swin": SWIN_NAMES}
+    names |= {"vit_mae": SAVED_NAMES, "dinov2": DINO_NAMES, "dinov3_vit": DINO_V3_NAMES}
     names |= {"mixtral": {r"\.mlp\.": ".block_sparse_moe."}}
     for pattern, name in names.get(model_type, {}).items():
         tensor = re.sub(pattern, name, tensor)
@@ -588,10 +605,19 @@ def _torch_image_results(model) -> dict[str, np.ndarray]:
     import torch
 
     with torch.no_grad():
-        outputs = model(torch_pixels(model), output_hidden_states=True)
+        outputs = model(torch_pixels(model), output_hidden_states=True, **in_order(model))
     tensors = {name: values.numpy() for name, values in outputs.items() if isinstance(values, torch.Tensor)}
-    norm = getattr(model, model.base_model_prefix, model).layernorm
+    norm = model.norm if hasattr(model, "norm") else getattr(model, model.base_model_prefix, model).layernorm
     return tensors | {"hidden": norm(outputs.hidden_states[-1]).detach().numpy()}
+
+
+def in_order(model) -> dict:
+    """The argument of a model that mixes patches up, so that they stay where they are."""
+    import torch
+
+    if model.config.model_type != "vit_mae":
+        return {}
+    return {"noise": torch.arange(model.embeddings.patch_embeddings.num_patches, dtype=torch.float32).expand(2, -1)}
 
 
 def as_choices(model, arguments: dict) -> dict:

@@ -72,6 +72,8 @@ _OF_MODELS = {
     "beit": "Beit",
     "swin": "ViT",
     "swinv2": "ViT",
+    "vit_mae": "ViT",
+    "dinov2": "Bit",
     "clip": "CLIP",
     "clip_vision_model": "CLIP",
     "siglip": "Siglip",

@@ -1,4 +1,5 @@
-"""ViT (Dosovitskiy et al. 2021); and DeiT (Touvron et al. 2021), whose second vector learns from a teacher."""
+"""ViT (Dosovitskiy et al. 2021); DeiT (Touvron et al. 2021), whose second vector learns from a teacher; and the
+encoder of MAE (He et al. 2022), which has learned from pictures without most of their patches."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -80,16 +81,17 @@ def names(model: str) -> dict[str, str | HfTensor]:
 WITHOUT_POOLER = {"head.dense": False}
 
 
-def _family(model: str, base: Config, heads: dict[str, HfHead]) -> Family:
-    """A family whose tensors begin with `model`."""
+def _family(name: str, base: Config, heads: dict[str, HfHead], model: str = "", decoder: str = "") -> Family:
+    """A family whose tensors begin with `model`, by default its name; `decoder` names fields of another head."""
+    model = model or name
     return Family(
-        name=model,
+        name=name,
         prefix=f"{model}.",
         base=base,
         fields=FIELDS,
         allowed={"qkv_bias": (True,)},
         must_equal={"pooler_output_size": "hidden_size"},
-        ignored=because(OTHER_HEAD, "encoder_stride"),
+        ignored=because(OTHER_HEAD, f"encoder_stride {decoder}"),
         types=dict.fromkeys(("image_size", "patch_size"), Pixels | list[Pixels]),
         read=read_sizes,
         write=write_sizes,
@@ -119,4 +121,12 @@ DEIT = _family(
         ),
         "DeiTForImageClassification": HfHead("classify", {"output": "classifier"}, WITHOUT_POOLER),
     },
+)
+VIT_MAE = _family(
+    "vit_mae",
+    Config(input=Patches(), residual=PreNorm()),
+    {"ViTMAEModel": HfHead("model"), "ViTMAEForPreTraining": HfHead("model")},
+    model="vit",
+    decoder="""decoder_hidden_size decoder_intermediate_size decoder_num_attention_heads decoder_num_hidden_layers
+    mask_ratio norm_pix_loss""",
 )
