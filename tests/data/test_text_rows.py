@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train.data import balance, feed, row_plan
-from train.data.text_rows import Layout, Shape, TextFields, by_text, separated
+from train.data.text_rows import Layout, Shape, TextFields, by_text, examples_of, separated
 from train.tasks import resolve
 
 SIZE, SHAPE = 8, Shape(2, 5, 80)
@@ -65,6 +65,18 @@ def test_a_batch_and_its_texts():
     said = by_text(batch, outcomes, names, 3)
     assert said["tokens"].tolist() == [[5, 5, 5], [6, 6, 0], [7, 0, 0]]
     assert said["scores"].tolist() == [0, 1, 2]
+
+
+def test_examples_of_two_texts_share_rows_or_have_a_row_for_every_text():
+    """Four examples: of two tokens and one, of one and one, none, and of one and none."""
+    sizes, names = np.array([[2, 1], [1, 1], [0, 0], [1, 0]]), TextFields(by_token=("tokens", "valid"))
+    valid = np.int32(np.arange(2) < sizes[..., None])
+    fields, rows = {"tokens": valid, "valid": valid}, np.array([7, 8, -1, 5])
+    shared = Layout(4, Shape(2, 2, 6), 4, 6.0).pack(fields, names, rows, sizes, 0)
+    alone = Layout(4, Shape(8, 1, 2), 4, 6.0).pack(fields, names, rows, sizes, 0)
+    assert examples_of(shared, 2).tolist() == [[0, 0, 0, 1, 1, -1], [3, -1, -1, -1, -1, -1]]
+    assert examples_of(alone, 2).max(1).tolist() == [0, 0, 1, 1, -1, -1, 3, -1]
+    assert (examples_of(alone, 2) >= 0).sum(1).tolist() == sizes.ravel().tolist()
 
 
 def test_texts_that_do_not_fit_have_wider_rows():

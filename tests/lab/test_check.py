@@ -27,7 +27,7 @@ TASKS = {
     "rtd": "--preset=electra-small --model.input.width=none --model.dropout=0 --data=builtin --batch.length=32 "
     "--tokenizer.vocab=4000",
     "contrast": "--data=builtin --tokenizer.vocab=4000",
-    "rank": "--data=builtin --batch.length=40",
+    "rank": "--data=builtin --batch.length=64",
     "late": "--data=builtin --tokenizer.vocab=4000",
     "image": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "pixels": "--data=builtin --model.length=64",

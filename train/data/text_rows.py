@@ -219,6 +219,15 @@ def separated(
     return fields | {name: np.where(batch["rows"] < 0, 0, places) for name, places in moved.items()}
 
 
+def examples_of(batch: Mapping[str, np.ndarray], texts: int = 1) -> np.ndarray:
+    """The example, in the order of `rows`, that each place of a batch of examples of so many `texts` is of, int
+    [rows,T]; -1 in padding."""
+    segments = batch["segments"]
+    count = len(batch["rows"]) * texts // len(segments)
+    numbers = np.arange(len(segments))[:, None] * count + segments - 1
+    return np.where(segments > 0, numbers // texts, -1)
+
+
 def _single_texts(batch: Mapping[str, np.ndarray], values: np.ndarray, longest: int, texts: int = 1) -> np.ndarray:
     """values [rows,T,...], or [rows*n,T] of each text for every place of its row -> [rows*n,longest,...]."""
     segments = batch["segments"]

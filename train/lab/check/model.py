@@ -49,15 +49,15 @@ def isolation(subject: Subject) -> Result:
     batch = subject.batch
     packs = "segments" in batch and subject.job.model.reads_packed
     fields = {tokens: subject.segments_field(tokens) for tokens in subject.token_fields} if packs else {}
-    of_texts = "rows" in batch and subject.places(batch) is None
-    if not of_texts:
+    examples = subject.examples(batch)
+    if examples is None:
         batch = batch | {field: _halves(batch[field]) for field in fields.values()}
 
     def foreign(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
+        if examples is not None:
+            return _filled((examples >= 0) & (examples != target.row), shape)
         rows = np.arange(shape[0]) // (shape[0] // subject.rows) != target.row
         is_foreign = np.broadcast_to(rows[:, None], shape)
-        if of_texts and subject.slots(batch) > 1:
-            return is_foreign | _filled((batch["segments"] - 1) // subject.texts != target.slot, shape)
         if not packs or target.place < 0:
             return is_foreign
         own = batch[fields[subject.tokens_of(target.weights)]][target.row, target.place]
@@ -168,14 +168,12 @@ def targets_are_tokens(subject: Subject) -> Result:
     if not subject.token_fields:
         return not_applicable("rows are pictures, which have no padding")
     if subject.places(subject.batch) is None:
+        counts, examples = subject.batch[subject.weights[0]] > 0, subject.examples(subject.batch)
         is_padding = subject.padding(subject.batch, subject.token_fields[0])
-        is_empty: np.ndarray = np.all(is_padding.reshape(len(is_padding), -1), axis=-1)
-        if subject.slots(subject.batch) > 1:
-            examples = (subject.batch["segments"] - 1) // subject.texts
-            is_of = examples[:, None] == np.arange(subject.slots(subject.batch))[:, None]
-            is_empty = ~is_of.any(-1).ravel()
-        counts = subject.batch[subject.weights[0]] > 0
-        wrong = counts & is_empty.reshape(len(counts), -1).all(-1)
+        is_empty: np.ndarray = np.all(is_padding.reshape(len(counts), -1), axis=-1)
+        if examples is not None:
+            is_empty = ~np.isin(np.arange(len(counts)), examples)
+        wrong = counts & is_empty
         return Result(float(wrong.mean()), 0.0, "share of rows that are empty and count")
     labels = [name for name, field in subject.spec.items() if field.predicts == "V"]
     misplaced = sum(_misplaced(subject, *names) for names in itertools.zip_longest(subject.weights, labels))

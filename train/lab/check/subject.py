@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import tfm
 from tfm.params import PyTree
-from train.data import feed
+from train.data import feed, text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.lab.check.taps import block_gradients
@@ -63,9 +63,11 @@ class Subject:
 
     @cached_property
     def rows(self) -> int:
-        """Rows of a batch here: at least 4, and 2 for each part of the mesh that shares rows."""
+        """Rows of a batch here: at least 4 examples, and 2 for each part of the mesh that shares rows."""
         shards = math.prod(self.job.mesh.shape.get(name, 1) for name in tfm.AXES["B"].mesh)
-        return 2 * shards * max(1, -(-2 // shards))
+        batch = self.corpus.batch(0)
+        rows_of_example = -(-len(batch[self.inputs[0]]) // len(batch[self.weights[0]]))
+        return 2 * shards * max(1, -(-2 // shards)) * rows_of_example
 
     @cached_property
     def batch(self) -> dict[str, np.ndarray]:
@@ -149,12 +151,14 @@ class Subject:
 
     @property
     def texts(self) -> int:
-        """The texts of an example, which a batch of texts counts by its field of rows."""
-        return self.spec[self.targets].sizes.get("n", 1) if self.targets else 1
+        """The texts of an example that may each need a row."""
+        return self.spec[self.inputs[0]].rows
 
-    def slots(self, batch: HostBatch) -> int:
-        """The examples that may share a row; 1 where rows are no texts."""
-        return max(1, len(batch["rows"]) // len(batch["segments"])) if "rows" in batch else 1
+    def examples(self, batch: HostBatch) -> np.ndarray | None:
+        """The example that each place of a batch is of, as `text_rows.examples_of`; None where rows are no texts, or
+        targets are of tokens."""
+        is_of_texts = "rows" in batch and self.places(batch) is None
+        return text_rows.examples_of(batch, self.texts) if is_of_texts else None
 
     def places(self, batch: HostBatch) -> np.ndarray | None:
         """The place of every target in its row, as a field of weights; None for targets of whole rows."""
@@ -210,8 +214,7 @@ class Subject:
                 fields = self.on_mesh({**batch, **nothing, weights: alone})
                 blocks = jax.device_get(self._influence(self.params, fields))
             place = -1 if places is None else int(places[tuple(target)])
-            row, slot = divmod(target[0], self.slots(batch)) if places is None else (target[0], 0)
-            yield Influence(row, place, slot, weights, blocks)
+            yield Influence(target[0], place, weights, blocks)
 
     @cached_property
     def _influence(self):
@@ -281,9 +284,8 @@ class Subject:
 class Influence:
     """What one target depends on.
 
-    row: the row of the target
+    row: the row of the target, or its example
     place: its place in the row; -1 for a target of an example
-    slot: which example of the row it is of
     weights: the field of its weight
     blocks: by the field that a stack reads: for the input of each of its blocks, float32 [rows, T]: the largest
         derivative for a component of each token
@@ -291,6 +293,5 @@ class Influence:
 
     row: int
     place: int
-    slot: int
     weights: str
     blocks: dict[str, list[np.ndarray]]

@@ -28,7 +28,7 @@ from train.training.progress import Progress
 _STEPS = 2
 
 # Steps in which a batch is learned by heart, and the share of its first loss that must be left then.
-_OVERFIT_STEPS, _REST = 100, 0.3
+_OVERFIT_STEPS, _REST = 200, 0.3
 
 # The largest gradient of a layer over the smallest one.
 _SPREAD = 1000.0
@@ -70,7 +70,7 @@ def accumulation_is_one_batch(subject: Subject) -> Result:
 
 def packed_is_padded(subject: Subject) -> Result:
     """Texts that share rows have the gradient, and the loss, of texts of which each has a row."""
-    if subject.slots(subject.batch) == 1:
+    if len(subject.batch.get("rows", ())) <= subject.rows:
         return not_applicable("no text shares a row with another")
     names, longest = subject.corpus.train[0].text_fields, subject.job.run.batch.length
     alone = text_rows.separated(subject.batch, names, longest, subject.texts)
