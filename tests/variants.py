@@ -388,6 +388,10 @@ VARIANTS = {
         | {"input.cls": False, "input.norm": True, "input.bias": False, "position": "sinusoidal", "position.axes": 2},
         **_ENCODERS_OF_IMAGES,
     ),
+    "xcit": Variant(
+        _GRID | {"mixer": "xca", "position": "none", "residual": "patch_interaction", "residual.layer_scale": 0.5},
+        **_ENCODERS_OF_IMAGES,
+    ),
     "davit": Variant(
         _WINDOWS
         | {"position": "none", "residual": "conditional", "input.size": 8, "input.kernel": 3, "stages.kernel": 3}

@@ -11,6 +11,7 @@ from tfm.catalogue.options.residuals import (
     MixerOnly,
     NoResidual,
     Parallel,
+    PatchInteraction,
     ResPostNorm,
     Reversible,
     ReZero,
@@ -52,6 +53,7 @@ Residual = (
     | ResPostNorm
     | MixerOnly
     | Conditional
+    | PatchInteraction
     | Parallel
     | ReZero
     | TFixup

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
-from tfm.options.slots import check_layer_scale
+from tfm.options.slots import check_grid, check_layer_scale
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,40 @@ class Conditional(Options):
     kernel: int = 3
 
     def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, kernel=1)
-        check_maximum(self, "every place costs time", kernel=63)
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} must be odd; try kernel={self.kernel + 1}")
+        _check_kernel(self)
 
     def check(self, config: ModelConfig) -> None:
-        if config.grid is None:
-            raise ValueError(
-                "residual=conditional reads a grid of patches and nothing beside it; take input=patches, "
-                "without input.cls"
-            )
+        check_grid(config, "residual", self)
+
+
+@dataclass(frozen=True)
+class PatchInteraction(Options):
+    """As `pre`, and behind the mixer two depth-wise convolutions over the grid of patches, with an activation between
+    (XCiT: El-Nouby et al. 2021, section 3.3).
+
+    kernel: side of the square of patches that a patch reads
+    layer_scale: where a trained vector starts that scales each branch; none: no vector
+    """
+
+    name: Literal["patch_interaction"] = tag("patch_interaction")
+    kernel: int = 3
+    layer_scale: float | None = None
+
+    def __post_init__(self):
+        check_layer_scale(self)
+        _check_kernel(self)
+
+    def check(self, config: ModelConfig) -> None:
+        check_grid(config, "residual", self)
+
+
+def _check_kernel(options: Conditional | PatchInteraction) -> None:
+    """Raises ValueError for the side of a square that has no middle, or is too large."""
+    check_fields(options)
+    check_minimum(options, kernel=1)
+    check_maximum(options, "every place costs time", kernel=63)
+    if options.kernel % 2 == 0:
+        raise ValueError(f"kernel={options.kernel} must be odd; try kernel={options.kernel + 1}")
 
 
 @dataclass(frozen=True)
