@@ -37,6 +37,7 @@ ROWS_OF_FAMILIES = {
     "mixers/fewer_keys": "compressed",
     "mixers/fewer_keys, of grids": "spatial_reduction",
     "mixers/kernels": "performer",
+    "mixers/kernels, of grids": "xcit",
     "mixers/recurrent": "gru",
     "mixers/static": "gmlp",
     "patterns": "strided",

@@ -6,8 +6,7 @@ from typing import Literal
 
 from tfm.catalogue.options.mixers.clustered import Reformer, Routing, Sinkhorn
 from tfm.catalogue.options.mixers.convolution import DynamicConv, LightConv, TextCnn
-from tfm.catalogue.options.mixers.fewer_keys import Compressed, Linformer, Nystrom, SpatialReduction
-from tfm.catalogue.options.mixers.grids import Stripes
+from tfm.catalogue.options.mixers.fewer_keys import Compressed, Linformer, Nystrom, SpatialReduction, Stripes
 from tfm.catalogue.options.mixers.kernels import (
     AttentionFree,
     ChannelGroups,

@@ -21,7 +21,10 @@ CONFIG = tfm.override(tfm.Config(), IMAGES | SIZES)
 
 
 @pytest.mark.usefixtures("strict")
-@pytest.mark.parametrize(("side", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2), (7, 2)])
+@pytest.mark.parametrize(
+    ("side", "stride"),
+    [(3, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((1, 1), (1, 2), (3, 1), (7, 2)))],
+)
 def test_a_convolution_is_that_of_a_library_with_standardized_weights(side, stride):
     rng = np.random.default_rng(side)
     x, kernel = rng.normal(size=(2, 8, 6, 3)), rng.normal(2, 3, size=(side, side, 3, 4))
@@ -35,6 +38,7 @@ def test_a_convolution_is_that_of_a_library_with_standardized_weights(side, stri
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_groups_of_channels_are_normalized(fill):
     layer = fill(resnet.specs(CONFIG.input, CONFIG)).blocks[0].branch[0].norm
     x = np.float32(np.random.default_rng(0).normal(3, 2, size=(2, 3, 5, 4)))
@@ -44,6 +48,7 @@ def test_groups_of_channels_are_normalized(fill):
     np.testing.assert_allclose(resnet.group_norm(layer, jnp.asarray(x), 2), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_without_layers_the_grid_is_classified(fill):
     """The mean of the normalized last grid, by one linear map; no layer and no position has a parameter."""
     config = tfm.override(CONFIG, {"position": "none", "head.dense": False})

@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from oracles import grid as oracle
 
 import tfm
@@ -20,6 +21,7 @@ def normalized(norm, x):
     return y * np.asarray(norm.scale, np.float64) + np.asarray(norm.bias, np.float64)
 
 
+@pytest.mark.slow
 def test_a_block_whose_sublayers_add_nothing_adds_two_convolutions(fill):
     model = jax.tree.map(jnp.asarray, fill(tfm.encoder_specs(CONFIG)))
     (block,) = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in model.layers.period]

@@ -12,7 +12,7 @@ from tfm.attention.attend import Heads
 from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.grid import check_whole, depthwise
-from tfm.catalogue.options.mixers.grids import Stripes
+from tfm.catalogue.options.mixers.fewer_keys import Stripes
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.ops import broadcast_param
