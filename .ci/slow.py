@@ -76,6 +76,7 @@ BY_TEST = (
     "tests/lab/check/test_model_bugs.py",
     "tests/lab/check/test_training_bugs.py",
     "tests/masks/test_masks.py",
+    "tests/planning/test_pods.py",
     "tests/tasks/test_resolve.py",
     "tests/test_notebooks.py",
     "tests/test_transforms.py",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from claims_law import LAW
 from claims_learned import LEARNED
 from claims_scaled import SCALED
 from claims_trained import LENGTH, ROWS, TRAINED, WORDS, Values, copy_loss, small
@@ -239,6 +240,7 @@ CLAIMS = (
     TRAINED
     | LEARNED
     | SCALED
+    | LAW
     | {
         function.__name__: function
         for function in (

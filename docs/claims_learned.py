@@ -17,8 +17,15 @@ COPIES, TEXTS, PROMPT = (1, 8, 64, 512), 4, 12  # of memorization: repetitions, 
 
 
 def fit(specs: Any, loss: Callable[[Any, Array], Array], steps: int, rate: float, seed: Array) -> tuple[Any, Array]:
+    """A model of specs after steps of `descend`, and all losses."""
+    return descend(tfm.init(specs, jax.random.key(seed)), tfm.trained_mask(specs), loss, (steps, rate), seed)
+
+
+def descend(
+    model: Any, is_trained: Any, loss: Callable[[Any, Array], Array], schedule: tuple[int, float], seed: Array
+) -> tuple[Any, Array]:
     """A model after steps of Adam with a rate that falls to 0, and all losses; running state takes its changes."""
-    model, is_trained = tfm.init(specs, jax.random.key(seed)), tfm.trained_mask(specs)
+    steps, rate = schedule
 
     def step(carry: Any, n: Array) -> tuple[Any, Array]:
         model, state = carry

@@ -1,5 +1,6 @@
 """The notebooks run from top to bottom, and the files hold what they showed when they last ran in full."""
 
+import ast
 import importlib.util
 import io
 import json
@@ -59,6 +60,22 @@ def test_outputs_are_kept(path):
     shown = json.dumps([output for output in outputs if "data" not in output])
     assert not re.search(r"/(?:tmp|home|root|work|Users)/|\\u001b|Traceback", shown)
     assert path.stat().st_size < 1_000_000
+
+
+def trains(cell):
+    """Whether a cell trains by the trainer: `main` or `trained` is called, and not just defined."""
+    body = [node for node in ast.parse(cell.source).body if not isinstance(node, ast.FunctionDef)]
+    calls = [node.func for part in body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    return any(isinstance(function, ast.Name) and function.id in ("main", "trained") for function in calls)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_picture_comes_before_the_first_training(path):
+    """So there is something to see within the first minute."""
+    code = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    drawn = [n for n, cell in enumerate(code) if any("image/png" in output.get("data", {}) for output in cell.outputs)]
+    trained = [n for n, cell in enumerate(code) if trains(cell)]
+    assert drawn[0] < min(trained, default=len(code))
 
 
 def add_kernel(folder, python, monkeypatch):

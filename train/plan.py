@@ -59,6 +59,7 @@ class PlanOptions:
     save_rate: bytes of a checkpoint that are written, or read, in a second by all hosts together
     restart: seconds from a fault until training goes on, without the reading of a checkpoint
     simulate: plan with simulated CPU devices even if libtpu is installed
+    compile: false: trace the step alone, in seconds; what devices send each other does not count then
     search: if the run does not fit, search for the nearest setting that fits
     """
 
@@ -68,6 +69,7 @@ class PlanOptions:
     save_rate: float = 1e9
     restart: float = 300.0
     simulate: bool = False
+    compile: bool = True
     search: bool = True
 
     def __post_init__(self):
@@ -109,7 +111,7 @@ def plan(argv):
     sizes = {} if "model.vocab" in explicit else {"vocab": run.task.vocab or run.tokenizer.vocab}
     scanned = explicit | {"model.scan"}  # traced and compiled once for all layers
     run = resolve.fill_from_data(run, scanned, sizes, planned.platform, has_bfloat16(planned.stand_ins[0]))
-    devices, exact = topology.devices(planned, options.simulate)
+    devices, exact = topology.devices(planned, options.simulate) if options.compile else ([], False)
 
     from train.planning import estimate
 
@@ -134,7 +136,7 @@ def plan(argv):
 class Planner:
     """Plans runs for one topology.
 
-    devices: those for which programs are compiled in place of its own
+    devices: those for which programs are compiled in place of its own; empty: nothing is compiled
     exact: whether programs compiled for them are the real ones
     long_run: for how many tokens to tell the days, and how often devices fail
     text_sizes: tokens of the texts that lie in rows, by segmentation
@@ -185,16 +187,16 @@ class Planner:
                 "checkpoint": checkpoint_bytes(job),
             }
         try:
-            compiled = self._compile(job)
+            compiled = self._compile(job) if self.devices else None
         except _OutOfMemoryError as error:
             return report | {"fits": False, "memory": memory, "refused": str(error)}
-        if self.exact:
+        if compiled and self.exact:
             memory = compiled_memory(compiled.memory_analysis(), memory, job)
         report["fits"] = self.exact or memory["all"] <= self.topology.spec.memory
         report["memory"] = memory
         report["collectives"] = {
             kind: {"number": traffic.count, "sent": traffic.sent}
-            for kind, traffic in hlo.collectives(compiled.as_text()).items()
+            for kind, traffic in (hlo.collectives(compiled.as_text()) if compiled else {}).items()
         }
         report |= roofline(report, traffic, self.topology)
         return report | with_faults(report, self.long_run, self.topology.size)
@@ -224,7 +226,7 @@ class Planner:
         vocabulary = f"vocabulary {run.model.vocab:,}, " if run.model.input.grid is None else ""
         rows = {
             "devices": f"{self.topology.size} x {self.topology.kind}, "
-            + ("compiled by libtpu" if self.exact else "simulated on CPU"),
+            + ("compiled by libtpu" if self.exact else "simulated on CPU" if self.devices else "not compiled"),
             "mesh": " x ".join(f"{name} {size}" for name, size in report["mesh"].items()),
             "model": f"{run.model.dtype}, {vocabulary}remat {run.model.remat}",
             "batch": (report.get("texts") or f"{report['tokens_a_step']:,} tokens") + parts,

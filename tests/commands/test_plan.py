@@ -135,6 +135,12 @@ def test_plan_of_eight_gpus():
     assert report["tokens_per_s"] == pytest.approx(512 / report["seconds_a_step"])
     assert "simulated on CPU" in err
     assert "of 80.0 GB, estimated: it fits" in err
+    code, out, err = call(plan.main, *TINY, "--topology=h100:8", "--mesh.fsdp=4", "--compile=false")
+    traced = json.loads(out)
+    assert (code, traced["memory"], traced["flops"]) == (0, report["memory"], report["flops"])
+    assert traced["collectives"] == {}, "nothing is compiled"
+    assert traced["seconds"]["products"] == report["seconds"]["products"]
+    assert "not compiled" in err
 
 
 RUNS = [
