@@ -307,6 +307,7 @@ EXCEPTIONS = {
     "tfm/catalogue/decoding/speculation.py": ("softmax",),  # whose states can forget tokens
     "tfm/catalogue/inputs/characters.py": ("tokens",),  # the table of types is that of tokens
     "tfm/catalogue/models/interpolation.py": ("merging", "patches"),  # grids of images of another size
+    "train/tasks/answer_picture/options.py": ("tokens_and_patches",),  # which alone reads questions with pictures
 }
 
 

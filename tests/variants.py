@@ -412,6 +412,7 @@ VARIANTS = {
         | {"position.absolute": True, "mixer.key_bias": False, "residual.final_norm": False},
         **_ENCODERS_OF_IMAGES,
     ),
+    "tokens_and_patches": Variant(_IMAGES | {"input": "tokens_and_patches", "input.patch": 4}, **_ENCODERS_OF_IMAGES),
     "patches": Variant(
         _IMAGES | {"input.distilled": True, "residual.layer_scale": 0.5, "drop_path": 0.3}, **_ENCODERS_OF_IMAGES
     ),

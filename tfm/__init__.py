@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tfm.catalogue.models.towers import Towers, image_vectors, text_vectors, towers_specs
     from tfm.catalogue.options.generator import GeneratorShape
     from tfm.catalogue.options.inputs import Merging, Patches
-    from tfm.catalogue.options.pictures import ResNet
+    from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
     from tfm.catalogue.options.stages import Stage
     from tfm.catalogue.patterns.grid_windows import grid_windows
     from tfm.catalogue.positions.alibi import alibi
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from tfm.decoding.sampling import Greedy, Sample
     from tfm.feed_forwards import FeedForward, feed_forward, feed_forward_specs
     from tfm.hf.folder import from_hf, to_hf
-    from tfm.inputs import Embed, MaskedPixels, default_positions
+    from tfm.inputs import Embed, MaskedPixels, PicturedTokens, default_positions
     from tfm.int8 import Int8
     from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall, Memory, MixerOutput, VariantError
     from tfm.layers.block import block_specs, transformer_block

@@ -117,6 +117,18 @@ class MaskedPixels:
     masked: Array
 
 
+@struct.dataclass
+class PicturedTokens:
+    """Texts, each with an image: an encoder reads the tokens of a text and then the patches of its image.
+
+    tokens: int32 [B,T]
+    pixels: float [B,H,W,C]
+    """
+
+    tokens: Array
+    pixels: Array
+
+
 def default_positions(x: Array) -> Array:
     """x [B,T,...] -> 0..T-1 in every row."""
     shape, spec = x.shape[:2], spec_of(x)[:2]

@@ -297,4 +297,4 @@ class Input(NamedTuple):
 
     specs: Callable[..., PyTree]
     embed: Callable[..., Array]
-    contents: Callable[..., Array] | None = None
+    contents: Callable[..., PyTree] | None = None

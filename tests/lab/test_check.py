@@ -34,6 +34,7 @@ TASKS = {
     "segment": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "detect": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "restore": "--data=builtin --model.input.size=16 --model.input.patch=8",
+    "answer-picture": "--data=builtin --model.input.size=16 --model.input.patch=8 --batch.length=12",
     "forecast": "--data=builtin",
     "contrast of pictures": "--preset=clip-tiny --data=builtin --batch.length=16 --model.width=64 "
     "--model.images.layers=1 --model.images.width=64 --model.images.heads=2 --model.images.input.size=16 "

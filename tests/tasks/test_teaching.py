@@ -435,7 +435,8 @@ def refusal(monkeypatch, teacher_flags, *flags):
 
 def test_teachers_that_cannot_teach(monkeypatch):
     sentence = refusal(monkeypatch, ["--task=contrast"], "--task=contrast")
-    tasks_with = "mlm, lm, classify, tag, span, choice, translate, denoise, diffuse, rank, image, pixels, segment"
+    texts = "mlm, lm, classify, tag, span, choice, translate, denoise, diffuse, rank"
+    tasks_with = f"{texts}, image, pixels, segment, answer-picture"
     assert sentence == f"--task=contrast has no teacher; those with one are {tasks_with}"
     sentence = refusal(monkeypatch, ["--task=lm"], "--task=mlm")
     assert "is a model of task=lm, and this run is of task=mlm; name a model of the same task" in sentence

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.inputs import Characters, Merging, Patches
-from tfm.catalogue.options.pictures import ResNet
+from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import InputOptions
@@ -53,4 +53,4 @@ class Tokens(InputOptions):
         }
 
 
-Input = Tokens | Characters | Patches | ResNet | Merging
+Input = Tokens | Characters | Patches | ResNet | Merging | TokensAndPatches

@@ -51,7 +51,7 @@ def classifier_specs(config: Config, generative: bool = False) -> Classifier:
 def classify(
     model: Classifier,
     config: Config,
-    inputs: Array,
+    inputs: PyTree,
     valid: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,

@@ -60,7 +60,8 @@ def encoder(
     """What `config.input` reads -> hidden states [B,T,D] in `config.dtype` (Devlin et al. 2018, section 3; Dosovitskiy
     et al. 2021, section 3.1).
 
-    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] of images, or `MaskedPixels`
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] of images, or `MaskedPixels`, or
+        `PicturedTokens`
     positions: [B,T], 0..T-1 by default; consecutive within a text where biases of scores count distances, since those
         are of places in the row
     types: [B,T] of tokens, 0 by default

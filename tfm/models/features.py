@@ -15,7 +15,7 @@ from tfm.masks.mask import Mask
 from tfm.models.encoder import Encoder, decoder, encoder, pass_context
 from tfm.models.first_layers import first_layers
 from tfm.ops import broadcast_param, split
-from tfm.params import bias_spec, constant_spec
+from tfm.params import PyTree, bias_spec, constant_spec
 from tfm.residuals import output_axis
 from tfm.tables.inputs import embed
 
@@ -47,7 +47,7 @@ def features(
     model: Encoder,
     mix: LayerMix | None,
     config: Config,
-    inputs: Array,
+    inputs: PyTree,
     mask: Mask | None = None,
     types: Array | None = None,
     key: Array | None = None,

@@ -28,6 +28,11 @@ class InputOptions(Options):
         return 0
 
     @property
+    def suffix(self) -> int:
+        """Vectors that stand behind those of a text."""
+        return 0
+
+    @property
     def grid(self) -> tuple[int, int] | None:
         """Rows and columns of what is read; None for texts."""
         return None

@@ -5,9 +5,9 @@ from typing import Any
 import jax
 from jax import Array
 
-from tfm.catalogue.inputs import characters, merging, patches, resnet
+from tfm.catalogue.inputs import characters, merging, patches, resnet, tokens_and_patches
 from tfm.config.model import Config
-from tfm.inputs import TOKENS, MaskedPixels
+from tfm.inputs import TOKENS, MaskedPixels, PicturedTokens
 from tfm.interfaces import Input, LayerCall
 from tfm.options.choices import Options
 
@@ -17,6 +17,7 @@ INPUTS: dict[str, Input] = {
     "patches": patches.INPUT,
     "resnet": resnet.INPUT,
     "merging": merging.INPUT,
+    "tokens_and_patches": tokens_and_patches.INPUT,
 }
 
 
@@ -34,14 +35,15 @@ def embed_specs(config: Config) -> Any:
 def embed(
     tables: Any,
     config: Config,
-    inputs: Array | MaskedPixels,
+    inputs: Array | MaskedPixels | PicturedTokens,
     positions: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,
 ) -> Array:
     """inputs -> [B,T,D] in `config.dtype`; a key turns dropout on.
 
-    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` reads images
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` reads images,
+        or `PicturedTokens` where it reads both
     positions: int32 [B,T]; 0..T-1 by default
     types: int32 [B,T], which sentence of a pair a token belongs to; 0 by default
 

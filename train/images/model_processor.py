@@ -63,7 +63,7 @@ def model_processor(model: Config, pixels: Pixels) -> ImageProcessor:
 
     Raises UserError for a model that reads a palette, which --task=pixels makes.
     """
-    if model.input.grid is None:
+    if model.input.grid is None and not model.input.suffix:
         raise UserError("the model reads the colours of a palette; name a run of --task=pixels with --init=FOLDER")
     height, width, channels = picture_shape(model)
     mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,12 +78,33 @@ def _scenes(rng: random.Random) -> Iterator[Scene]:
             size, colour = rng.choice(list(drawings.SIZES)), rng.choice(list(drawings.COLOURS))
             kind, radius = rng.choice(drawings.SHAPES), rng.choice(drawings.SIZES[size])
             x, y = (rng.choice(drawings.centres(radius)) for _ in range(2))
-            if all(max(abs(x - s.x), abs(y - s.y)) > radius + s.radius for s in shapes):
+            if _is_free(shapes, x, y, radius):
                 shade = drawings.shade(colour, rng)
                 shapes.append(drawings.DrawnShape(size, colour, kind, x, y, radius, shade))
             if len(shapes) == count:
                 yield Scene(tuple(shapes), rng.randrange(216, 256))
                 break
+
+
+def arranged(kinds: Sequence[tuple[str, str]], rng: random.Random) -> tuple[drawings.DrawnShape, ...]:
+    """Shapes of these colours and forms, small and large, where they do not touch; none where they find no room."""
+    shapes: list[drawings.DrawnShape] = []
+    for colour, form in kinds:
+        for _ in range(_TRIES):
+            size = rng.choice(list(drawings.SIZES))
+            radius = rng.choice(drawings.SIZES[size])
+            x, y = (rng.choice(drawings.centres(radius)) for _ in range(2))
+            if _is_free(shapes, x, y, radius):
+                shapes.append(drawings.DrawnShape(size, colour, form, x, y, radius, drawings.shade(colour, rng)))
+                break
+        else:
+            return ()
+    return tuple(shapes)
+
+
+def _is_free(shapes: Sequence[drawings.DrawnShape], x: int, y: int, radius: int) -> bool:
+    """Whether a shape around a place touches none of those that are there."""
+    return all(max(abs(x - shape.x), abs(y - shape.y)) > radius + shape.radius for shape in shapes)
 
 
 def rows(scenes: list[Scene]) -> list[Row]:

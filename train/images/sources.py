@@ -6,14 +6,11 @@ them.
 
 import functools
 import glob
-import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from PIL import Image
 
 from train import UserError
@@ -21,57 +18,9 @@ from train.data.sources import sources
 from train.data.sources.files import Columns, Format, Row, read
 from train.images import files, shards
 from train.images.checking import checked
-from train.images.decoding import ENDINGS, BrokenImageError, Picture, array_image, decode
+from train.images.decoding import ENDINGS, BrokenImageError, Picture
+from train.images.pictures import PictureFile, PictureInArray
 from train.settings.schema import Data
-
-
-class PictureFile(NamedTuple):
-    """A picture in a file of its own."""
-
-    path: str
-
-    def __str__(self):
-        return self.path
-
-    def open(self, channels: int) -> Image.Image:
-        """The picture, decoded."""
-        return decode(self.path, channels)
-
-    def digest(self) -> str:
-        """A hash of the file."""
-        with open(self.path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
-
-    def stamp(self) -> str | None:
-        """Its path, size and time."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return f"{self.path} absent"
-        return f"{self.path} {status.st_size} {status.st_mtime_ns}"
-
-
-class PictureInArray(NamedTuple):
-    """One of the pictures of an array uint8 [N,H,W] or [N,H,W,C]."""
-
-    name: str
-    array: np.ndarray
-    place: int
-
-    def __str__(self):
-        return f"{self.name}, picture {self.place}"
-
-    def open(self, channels: int) -> Image.Image:
-        """The picture."""
-        return array_image(self.array[self.place], channels)
-
-    def digest(self) -> str:
-        """A hash of its pixels."""
-        return hashlib.sha256(self.array[self.place].tobytes()).hexdigest()[:32]
-
-    def stamp(self) -> str | None:
-        """None: it is in memory."""
-        return None
 
 
 class PictureReader(NamedTuple):
@@ -82,6 +31,7 @@ class PictureReader(NamedTuple):
     folder: a folder -> its rows; None: it has a folder for each class
     names_files: labels of tables are paths, as pictures are
     folder_files: endings of files that `folder` reads too
+    question: the column of questions about pictures, which tables alone have; None: there are none
     """
 
     image: str
@@ -91,6 +41,7 @@ class PictureReader(NamedTuple):
     folder: "Callable[[Path], Parts] | None" = None
     names_files: bool = False
     folder_files: tuple[str, ...] = ()
+    question: str | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -110,7 +61,8 @@ class PictureReader(NamedTuple):
     @property
     def columns(self) -> Columns:
         """The columns of tables that name pictures."""
-        return Columns((self.image,), (self.label,), self.check_label)
+        texts = (self.image,) if self.question is None else (self.image, self.question)
+        return Columns(texts, (self.label,), self.check_label)
 
     @property
     def formats(self) -> Mapping[str, Format]:
@@ -187,6 +139,8 @@ def opened(picture: Picture, channels: int) -> Image.Image:
 
 def _read(source: str, data: Data, reader: PictureReader) -> Parts:
     """The rows of a source, which are not looked at yet. Raises UserError for a bad one."""
+    if reader.question is not None:
+        _check_table(source)
     if source.startswith("tfds:"):
         from train.images import tfds
 
@@ -208,6 +162,15 @@ def _read(source: str, data: Data, reader: PictureReader) -> Parts:
     return Parts(rows)
 
 
+def _check_table(source: str):
+    """Raises UserError for a source of pictures without questions."""
+    if not source.removesuffix(".gz").endswith(TABLES):
+        raise UserError(
+            f"--data={source} has no questions about its pictures; name a table of pictures, questions and answers, "
+            "such as FILE.csv"
+        )
+
+
 def _read_file(path: Path, data: Data, reader: PictureReader) -> list[Row]:
     """The rows of a table, of an IDX file, or of a picture, whose folder is its label."""
     if files.is_idx(path):
@@ -226,20 +189,24 @@ def _read_file(path: Path, data: Data, reader: PictureReader) -> list[Row]:
 
 
 def _table_rows(table: Path, rows: Sequence[Row], reader: PictureReader) -> list[Row]:
-    """Rows with paths as pictures; paths begin at the folder of the table, or here. Raises UserError for two labels."""
-    labels: dict[str, object] = {}
-    pairs = dict.fromkeys((row[reader.image], row[reader.label]) for row in rows)
-    for path, label in pairs:
-        if labels.setdefault(path, label) != label and not reader.several:
+    """Rows with paths as pictures; paths begin at the folder of the table, or here. Raises UserError for two labels of
+    a picture, or of a question about it."""
+    labels: dict[tuple[str, ...], object] = {}
+    texts = reader.columns.texts
+    different = dict.fromkeys((tuple(row[name] for name in texts), row[reader.label]) for row in rows)
+    for key, label in different:
+        if labels.setdefault(key, label) != label and not reader.several:
             raise UserError(
-                f"{table} names {path} with the label {labels[path]!r} and with {label!r}; leave one of them out"
+                f"{table} names {', '.join(key)} with the label {labels[key]!r} and with {label!r}; leave one of them "
+                "out"
             )
     return [
         {
             "image": PictureFile(str(_path_in(table, path))),
             "label": str(_path_in(table, label)) if reader.names_files else label,
+            **({"question": question[0]} if question else {}),
         }
-        for path, label in pairs
+        for (path, *question), label in different
     ]
 
 

@@ -219,6 +219,7 @@ class Run(Generic[TaskT]):
         self.task.check_run(self)
         max_length, length = self.model.max_length, self.row_tokens
         if max_length is not None and length > max_length:
+            length, max_length = (tokens - self.model.input.suffix for tokens in (length, max_length))
             raise ValueError(
                 f"batch.length={length} is more than model.length={max_length}; add --model.length={length}"
             )
@@ -231,10 +232,11 @@ class Run(Generic[TaskT]):
 
     @property
     def row_tokens(self) -> int:
-        """Tokens of a row, or the most that one may have: batch.length, or those that a picture becomes."""
+        """Tokens of a row, or the most that one may have: batch.length, those that a picture becomes, or both."""
         grid = self.model.input.grid
         if grid is None:
-            return self.model.length if self.task.reads_pictures else self.batch.length
+            length = self.model.length if self.task.reads_pictures else self.batch.length
+            return length + self.model.input.suffix
         return self.model.input.prefix + grid[0] * grid[1]
 
     @property

@@ -7,6 +7,7 @@ from tfm.config.model import Config
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 from train.tasks import (
+    answer_picture,
     bilm,
     choice,
     classify,
@@ -53,6 +54,7 @@ ENTRIES: tuple[TaskEntry, ...] = (
     segment.ENTRY,
     detect.ENTRY,
     restore.ENTRY,
+    answer_picture.ENTRY,
     forecast.ENTRY,
     skipthought.ENTRY,
     bilm.ENTRY,

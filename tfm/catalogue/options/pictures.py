@@ -1,12 +1,13 @@
-"""Inputs that read pictures beside squares of pixels: convolutions."""
+"""Inputs that read pictures by convolutions, and behind the tokens of a text."""
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.catalogue.options.inputs import PictureOptions, number_pairs
+from tfm.catalogue.options.inputs import Patches, PictureOptions, number_pairs
 from tfm.options.choices import check_fields, check_maximum, check_minimum, nearest_divisor, tag
 from tfm.options.model import ModelConfig
+from tfm.options.slots import InputOptions
 
 
 @dataclass(frozen=True)
@@ -80,3 +81,47 @@ class ResNet(PictureOptions):
     @property
     def prefix(self) -> int:
         return int(self.cls)
+
+
+@dataclass(frozen=True)
+class TokensAndPatches(InputOptions):
+    """The tokens of a text, and behind them the patches of an image, as one sequence (ViLT: Kim et al. 2021).
+
+    Raises ValueError for sizes that do not fit together.
+
+    size: height and width of images in pixels
+    patch: side of a patch in pixels
+    channels: numbers of a pixel: 3 for colours, 1 for grey
+    norm: normalize the embeddings
+    """
+
+    reads_packed: ClassVar[bool] = False
+    name: Literal["tokens_and_patches"] = tag("tokens_and_patches")
+    size: int = 384
+    patch: int = 32
+    channels: int = 3
+    norm: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        self.patches  # noqa: B018  raises ValueError
+
+    @property
+    def patches(self) -> Patches:
+        """How the patches of an image are read."""
+        return Patches(size=self.size, patch=self.patch, channels=self.channels, cls=False)
+
+    @property
+    def pixels(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        return self.patches.pixels
+
+    @property
+    def suffix(self) -> int:
+        return self.patches.length
+
+    def max_length(self, config: ModelConfig) -> int:
+        return config.length + self.suffix
+
+    def sizes(self, config: ModelConfig) -> dict[str, int]:
+        return {"U": config.width, "P": self.max_length(config), "V": config.padded_vocab, "Y": 0}

@@ -83,7 +83,8 @@ def padding_is_unseen(subject: Subject) -> Result:
     def is_padding(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
         if tokens not in masks:
             return np.zeros(shape, bool)
-        return _filled(masks[tokens].reshape(shape[0], -1), shape)
+        mask = masks[tokens].reshape(shape[0], -1)
+        return _filled(np.pad(mask, ((0, 0), (0, subject.job.model.input.suffix))), shape)
 
     return _unseen(subject, batch, is_padding, "padding")
 
@@ -133,7 +134,7 @@ def _padded(subject: Subject) -> dict[str, np.ndarray]:
     """The batch with more places of padding in every row, if the model allows it, and random tokens in all padding."""
     rng, model = np.random.default_rng(0), subject.job.model
     extra = _EXTRA * subject.job.mesh.shape["context"]
-    length = max((subject.batch[name].shape[-1] for name in subject.token_fields), default=0)
+    length = max((subject.batch[name].shape[-1] for name in subject.token_fields), default=0) + model.input.suffix
     fits = model.max_length is None or length + extra <= model.max_length
     extra = extra if fits or ("positions" in subject.batch and model.reads_packed) else 0
     batch: dict[str, np.ndarray] = {}
