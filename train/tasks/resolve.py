@@ -65,7 +65,7 @@ _LISTED = (
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
     *("optim.cautious_", "optim.eps", "optim.base_"),
     *("task.both_ways", "task.sizes", "task.query_prompt", "task.passage_prompt", "task.candidates", "task.scale"),
-    *("task.graded", "task.activation"),
+    *("task.graded", "task.activation", "task.quantize"),
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.

@@ -10,8 +10,7 @@ list_starts.npy    int64 [K+1], where the texts of each centroid begin
 texts.jsonl, places.npy: as in `train.lab.embedding.index`
 
 A query looks at the lists of the centroids that are nearest to its tokens, as ColBERTv2 does (Santhanam et al. 2022,
-section 3.5). int8 and not its residuals of 1 or 2 bits: four times the place, no training, and scores that differ in
-the third digit.
+section 3.5). int8 and not its residuals of 1 or 2 bits: they take a fourth of the place, and must be trained.
 """
 
 from collections.abc import Sequence
