@@ -17,6 +17,7 @@ import pytest
 from small import call, read_lines, write_text
 
 import tfm
+from train import prepare
 from train.data import feed
 from train.devices import distributed
 from train.lab.replay import main as replay
@@ -243,3 +244,26 @@ def test_the_share_of_a_process_is_the_rows_of_its_devices():
     """All of them where all devices are its own, in whatever parts."""
     for mesh in (tfm.make_mesh(), tfm.make_mesh(2, 2, 2)):
         assert feed.local_rows(mesh, 2, 16).tolist() == [True] * 16
+
+
+@pytest.mark.slow
+def test_four_processes_that_read_a_store_equal_one(home):
+    """Each reads its own rows of the shards."""
+    flags = [*SMALL, "--task=lm", "--data=store", "--model.dropout=0.1"]
+    with contextlib.chdir(home):
+        code, _, err = call(
+            prepare.main,
+            "--data=text.txt",
+            "--data.split=line",
+            "--to=store",
+            "--runner=here",
+            "--tokenizer.vocab=400",
+            "--length=16",
+            "--hold-out=0.2",
+            "--shard=300",
+        )
+        assert code == 0, err
+        assert call(main, *flags, "--out=store-1")[0] == 0
+    end(start(home, [[*flags, "--mesh.fsdp=2", "--mesh.tensor=2", "--out=store-4"]], 4, 2))
+    assert len(losses(home, "store-1")) > 20
+    assert_equal_runs(home, "store-1", "store-4")
