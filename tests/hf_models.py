@@ -57,6 +57,9 @@ UMT5 = dict(
     vocab_size=103, d_model=24, d_kv=10, d_ff=40, num_layers=2, num_decoder_layers=3, num_heads=3,
     relative_attention_num_buckets=8, relative_attention_max_distance=7, decoder_start_token_id=0,
 )  # fmt: skip
+SWITCH = UMT5 | dict(
+    num_experts=3, expert_capacity=64, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1,
+)  # fmt: skip
 REFORMER = dict(
     vocab_size=103, hidden_size=24, num_attention_heads=3, attention_head_size=10, feed_forward_size=40,
     attn_layers=["local", "lsh", "lsh"], local_attn_chunk_length=2, lsh_attn_chunk_length=4, num_buckets=[2, 4],
@@ -306,6 +309,16 @@ MODELS = {
         "longt5",
         LONGT5 | dict(encoder_attention_type="transient-global", global_block_size=4),
         ["LongT5ForConditionalGeneration"],
+    ),
+    "switch_transformers": ("switch_transformers", SWITCH, ["SwitchTransformersForConditionalGeneration"]),
+    "switch_transformers_full": (
+        "switch_transformers",
+        SWITCH
+        | dict(
+            num_layers=4, num_sparse_encoder_layers=2, num_sparse_decoder_layers=3, expert_capacity=2,
+            dense_act_fn="gelu_new",
+        ),
+        ["SwitchTransformersForConditionalGeneration"],
     ),
     "reformer": ("reformer", REFORMER, ["ReformerModel", "ReformerModelWithLMHead"]),
     "reformer_one_chunk": (

@@ -35,6 +35,7 @@ PLAIN = {kind: name for name, (kind, _, _) in reversed(MODELS.items())}.values()
 # Families near to another one are read and written by slow tests.
 NEAR_ANOTHER = ("xlm_roberta", "camembert", "mbart", "m2m_100", "mistral", "qwen2", "mt5", "umt5", "pegasus", "marian")
 NEAR_ANOTHER += ("deit", "swinv2", "led", "longt5", "reformer", "beit", "swin", "vit_mae", "dinov2", "dinov3_vit")
+NEAR_ANOTHER += ("switch_transformers",)
 
 
 def some(cases):
@@ -97,7 +98,7 @@ def test_what_is_written_is_what_was_read(name, tmp_path):
         skips_rows = "embed_positions" in tensor or (name.startswith(SHIFTED) and "position_emb" in tensor)
         used = slice(2, None) if skips_rows else slice(None)
         values, expected = written[tensor], read[tensor.replace("embed_out", "lm_head")]
-        np.testing.assert_allclose(values[used], expected[used], rtol=2e-7 if "t5" in name else 0)
+        np.testing.assert_allclose(values[used], expected[used], rtol=2e-7 if "t5" in name or "switch" in name else 0)
     assert from_hf(tmp_path / "written")[0] == config
     fields, again = (json.loads((tmp_path / side / "config.json").read_text()) for side in ("read", "written"))
     shared = {field: (value, again.get(field, value)) for field, value in fields.items() if value is not None}

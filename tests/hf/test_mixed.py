@@ -54,9 +54,30 @@ def test_layers_of_the_encoder_of_longt5():
     assert local.head.scale_logits
 
 
+def test_layers_with_experts_of_switch_transformers():
+    """transformers: those whose number modulo layers // count is 1, or all where that is 1; `d` is dense, `e` has
+    experts."""
+    family = FAMILIES["switch_transformers"]
+    for layers, count, expected in ((4, 2, "dede"), (4, 1, "dedd"), (4, 0, "dedd"), (3, 2, "eee"), (3, 9, "ddd")):
+        fields = {"num_sparse_encoder_layers": count, "num_layers": layers, "num_decoder_layers": None}
+        both = config("switch_transformers", **fields, num_sparse_decoder_layers=1)
+        kinds = both.in_encoder().layer_plan.layers
+        assert "".join(kind.feed_forward.name[0] for kind in kinds) == expected
+        written = family.config_json(both, "SwitchTransformersForConditionalGeneration")
+        again = config("switch_transformers", **written)
+        assert (again.layer_plan.layers, again.in_encoder().layer_plan.layers) == (both.layer_plan.layers, kinds)
+        assert (both.feed_forward.slots, both.feed_forward.top_k, both.head.scale_logits) == (64, 1, True)
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
+        (
+            "switch_transformers",
+            {"encoder_sparse_step": 2},
+            "encoder_sparse_step=2 and num_sparse_encoder_layers=3, so encoder_sparse_step=4, which must be equal",
+        ),
+        ("switch_transformers", {"router_bias": True}, "router_bias=True; of switch_transformers, only False is"),
         ("roformer", {"rotary_value": True}, "rotary_value=True; of roformer, only False is supported"),
         (
             "nystromformer",

@@ -73,7 +73,7 @@ def test_there_and_back(name, architecture, tmp_path):
             np.testing.assert_allclose(outputs[output], values, atol=3e-5, rtol=1e-5, err_msg=output)
     params_again = from_hf(tmp_path / "written")[1]
     equal = jax.tree.map(lambda array, expected: bool((array == expected).all()), params_again, params)
-    assert all(jax.tree.leaves(equal)) or "t5" in name  # factors round
+    assert all(jax.tree.leaves(equal)) or "t5" in name or "switch" in name  # factors round
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ CASES = {
     "one": {"feed_forward.experts": 3, "feed_forward.top_k": 1},
     "all": {"feed_forward.experts": 3, "feed_forward.top_k": 3, "feed_forward.shared": 2},
     "room": {"feed_forward.experts": 3, "feed_forward.capacity": 0.6},
+    "slots": {"feed_forward.experts": 2, "feed_forward.top_k": 1, "feed_forward.slots": 2},
 }
 
 
@@ -74,7 +75,7 @@ def by_loops(params, config, x):
     """Token by token, each of which takes its experts in order while they have room."""
     options, layer, x = config.feed_forward, params.experts, np.asarray(x, np.float64)
     y, length = np.zeros_like(x), x.shape[1]
-    capacity = length
+    capacity = options.slots or length
     if options.capacity:
         capacity = math.ceil(options.capacity * options.top_k * length / options.experts)
     for row in range(len(x)):
@@ -198,6 +199,11 @@ def test_losses_join_the_gradient_with_their_weight():
     [
         ({"feed_forward": "experts", "feed_forward.top_k": 9}, "top_k=9 must be at most experts=8; 1 or 2 is usual"),
         ({"feed_forward": "experts", "feed_forward.capacity": 0.0}, "capacity=0.0 must be more than 0"),
+        ({"feed_forward": "experts", "feed_forward.slots": 0}, "slots=0 must be at least 1"),
+        (
+            {"feed_forward": "experts", "feed_forward.slots": 9, "feed_forward.capacity": 1.0},
+            "capacity=1.0 and slots=9 both limit an expert; leave one out",
+        ),
         ({"feed_forward": "experts", "share_layers": True}, "shares the measured load"),
         ({"feed_forward": "expert_choice", "feed_forward.experts": 0}, "experts=0 must be at least 1"),
     ],

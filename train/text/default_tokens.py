@@ -35,7 +35,7 @@ BY_NAME: Mapping[str, Mapping[str, str]] = (
     | dict.fromkeys(("roberta", "bart", "xlmroberta", "camembert", "mbart", "mbart50", "nllb", "longformer"), ROBERTA)
     | dict.fromkeys(("deberta", "debertav2"), DEBERTA)
     | dict.fromkeys(("llama", "mistral"), LLAMA)
-    | dict.fromkeys(("t5", "mt5", "umt5", "marian"), T5)
+    | dict.fromkeys(("t5", "mt5", "umt5", "switchtransformers", "marian"), T5)
     | dict.fromkeys(("qwen2", "qwen3"), QWEN2)
     | {
         "albert": ALBERT,

@@ -164,9 +164,9 @@ CLASSES: Mapping[str, TokenizerClass] = {
 }
 
 # The models that have the tokenizer of another, by model_type.
-_AS = {"clip_text_model": "clip", "gpt_neo": "gpt2", "longt5": "t5", "mistral": "llama", "mt5": "t5", "qwen3": "qwen2"}
-# Names that say nothing of the files.
-_GENERIC = ("", "PreTrainedTokenizer", "TokenizersBackend")
+_AS = {"clip_text_model": "clip", "gpt_neo": "gpt2", "mistral": "llama", "qwen3": "qwen2"}
+_AS |= dict.fromkeys(("longt5", "mt5", "switch_transformers"), "t5")
+_GENERIC = ("", "PreTrainedTokenizer", "TokenizersBackend")  # names that say nothing of the files
 _REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 
 

@@ -87,8 +87,10 @@ def choose(options: Experts, logits: Array, valid: Array | None) -> Choice:
 
 def slots_of(options: Experts, length: int, context: AttentionContext) -> int:
     """The tokens of a row that an expert has room for: all, without a capacity and in generation."""
-    if options.capacity is None or context.slots is not None:
+    if context.slots is not None or (options.capacity is None and options.slots is None):
         return length
+    if options.capacity is None:
+        return min(length, options.slots or length)
     return min(length, math.ceil(options.capacity * options.top_k * length / options.experts))
 
 

@@ -36,6 +36,7 @@ class Experts(ExpertOptions):
     renormalize: the probabilities of the experts of a token are divided by their sum; that of a single one never is
     capacity: tokens that an expert takes of a row, as a multiple of its even share; later ones go without; none: all
         that come, and nothing is dropped. With one, a token depends on its row, and generation drops nothing
+    slots: the same limit as a count of tokens, as Switch Transformers of transformers have it; none: there is none
     shared: experts that all tokens go through as well
     balance: weight of the loss that is 1 where all experts have the same load (Fedus et al. 2022, eq. 4), of each layer
     z: weight of the mean squared logarithm of the sum of the router's exponentials (ST-MoE: Zoph et al. 2022, eq. 5)
@@ -46,14 +47,17 @@ class Experts(ExpertOptions):
     top_k: int = 2
     renormalize: bool = True
     capacity: float | None = None
+    slots: int | None = None
     shared: int = 0
     balance: float = 0.01
     z: float = 0.001
 
     def __post_init__(self):
         super().__post_init__()
-        check_minimum(self, top_k=1, balance=0, z=0)
+        check_minimum(self, top_k=1, slots=1, balance=0, z=0)
         check_maximum(self, "a loss beside others has less weight than they", balance=1e6, z=1e6)
+        if self.capacity is not None and self.slots is not None:
+            raise ValueError(f"capacity={self.capacity} and slots={self.slots} both limit an expert; leave one out")
         if self.top_k > self.experts:
             raise ValueError(f"top_k={self.top_k} must be at most experts={self.experts}; 1 or 2 is usual")
         if self.capacity is not None and not 0 < self.capacity <= self.experts:
