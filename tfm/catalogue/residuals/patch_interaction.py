@@ -4,6 +4,8 @@ grid of patches (XCiT: El-Nouby et al. 2021, section 3.3, "local patch interacti
 The norm between the convolutions is that of the model; the paper has a batch norm there.
 """
 
+from dataclasses import replace
+
 import jax
 from flax import struct
 from jax import Array
@@ -43,7 +45,7 @@ def specs(options: PatchInteraction, config: Config, names: tuple[str, ...]) -> 
     start, side = options.layer_scale, options.kernel
     weights = weight_spec(config, "hwD", inputs=2, h=side, w=side)
     convolution = LocalConvolution(norm_specs(config), weights, bias_spec(config, "D"))
-    norms = norms_specs(options, config, names).replace(scales=scales(start, config, names))
+    norms = replace(norms_specs(options, config, names), scales=scales(start, config, names))
     scale = None if start is None else constant_spec(config, "D", start)
     return PatchInteractionParams(norms, convolution, convolution, scale)
 

@@ -50,7 +50,7 @@ def forward(call: Call, x: Array, score: Score, state: None) -> tuple[Array, Mix
     k, v = (_whole_heads(rows) for rows in keys_values(layer.attention, config, x))
     q, half = _whole_heads(queries(layer.attention, config, x)), k.shape[2] // 2
     parts = [
-        _striped(call, *(rows[:, :, heads] for rows in (q, k, v)), axis)
+        _striped(call, q[:, :, heads], k[:, :, heads], v[:, :, heads], axis)
         for axis, heads in enumerate((slice(None, half), slice(half, None)))
     ]
     y = jnp.concatenate(parts, axis=2) + _places(call, v)[:, :, :, None]
@@ -67,8 +67,8 @@ def _striped(call: Call, q: Array, k: Array, v: Array, axis: int) -> Array:
     grid, options, batch = call.config.grid or (1, 1), call.options, len(q)
     rows, columns = grid if axis == 0 else grid[::-1]
     stripes = batch * (rows // options.side(call.config, axis))
-    read = (x if axis == 0 else _turned(x, *grid) for x in (q, k, v))
-    heads = Heads(*(regroup_rows(x, stripes) for x in read))
+    q, k, v = (regroup_rows(x if axis == 0 else _turned(x, *grid), stripes) for x in (q, k, v))
+    heads = Heads(q, k, v)
     y = attention(heads, call.config.kernel, call.config.attn_rate_with(call.key), call.key)
     y = regroup_rows(y, batch)
     return y if axis == 0 else _turned(y, rows, columns)
