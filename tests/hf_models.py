@@ -486,7 +486,8 @@ def torch_model(name: str, architecture: str):
     model = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():
         for tensor, values in [*model.named_parameters(), *model.named_buffers()]:
-            if "final_logits_bias" in tensor or values.requires_grad:
+            is_fixed = tensor.endswith(("final_logits_bias", "embeddings.position_embeddings"))
+            if is_fixed or values.requires_grad:
                 values.copy_(torch.from_numpy(weights(tensor, tuple(values.shape))))
     return model
 
