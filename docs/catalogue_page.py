@@ -193,7 +193,7 @@ def _facts(config: tfm.Config) -> Iterator[tuple[str, str]]:
         operations = _operations(config, length)
         yield f"operations of {_read(config, length)}", f"{operations / 1e9:.2f} billion" if operations else "-"
     yield from _blocks(config)
-    if config.input.grid is None:
+    if config.input.array_shape is None:
         yield "reads from left to right", _answer(lambda: _decoder(config, params))
         yield "writes", _answer(lambda: _prefill(config, params))
         yield "several texts may share a row", "yes" if config.reads_packed else "no"
@@ -217,15 +217,17 @@ def _all_layers(config: tfm.Config) -> int:
 
 
 def _lengths(config: tfm.Config) -> tuple[int, ...]:
-    """The texts, or the one image, that are counted."""
-    return LENGTHS if config.input.grid is None else (config.input.max_length(config),)
+    """The texts, or the one image or sound, that are counted."""
+    return LENGTHS if config.input.array_shape is None else (config.input.max_length(config),)
 
 
 def _read(config: tfm.Config, length: int) -> str:
     """What is counted, in words."""
-    if config.input.grid is None:
+    if config.input.array_shape is None:
         return f"{length:,} tokens"
-    height, width, _ = config.input.pixels
+    if config.input.grid is None:
+        return f"{config.input.array_shape[0]:,} frames"
+    height, width, _ = config.input.array_shape
     return f"an image of {height} x {width} pixels"
 
 
@@ -245,8 +247,8 @@ def _operations(config: tfm.Config, length: int) -> int | None:
     """Operations of a forward pass; None for a model that cannot be computed."""
     params = tfm.abstract(tfm.encoder_specs(config))
     rows = jax.ShapeDtypeStruct((1, length), jnp.int32)
-    if config.input.grid is not None:
-        rows = jax.ShapeDtypeStruct((1, *getattr(config.input, "pixels", ())), jnp.float32)
+    if config.input.array_shape is not None:
+        rows = jax.ShapeDtypeStruct((1, *config.input.array_shape), jnp.float32)
     for model in (tfm.encoder, tfm.decoder):
         try:
             return needed_flops(lambda params, rows, model=model: model(params, config, rows), params, rows)

@@ -49,6 +49,7 @@ ROWS_OF_FAMILIES = {
     "inputs, of images": "patches",
     "inputs, of images by convolutions": "resnet",
     "inputs, of texts and images": "tokens_and_patches",
+    "inputs, of frames": "frames",
     "several kinds of layers": "gpt3",
     "stages": "swin",
 }
@@ -86,18 +87,19 @@ def costly(all_names, plain=PLAIN[:1]):
 
 
 def inputs_of(config, rows=2):
-    """What a model reads: the texts, or random ones where there are more rows; random images; or both."""
+    """What a model reads: the texts, or random ones where there are more rows; random images or frames; or both."""
     rng = np.random.default_rng(0)
-    pixels = jax.device_put(np.float32(rng.normal(size=(rows, *config.input.pixels)))) if reads_images(config) else None
-    if config.input.grid:
-        return pixels
+    if config.input.array_shape:
+        return jax.device_put(np.float32(rng.normal(size=(rows, *config.input.array_shape))))
     texts = TOKENS if rows == 2 else jax.device_put(np.int32(rng.integers(0, 60, (rows, 8))))
-    return texts if pixels is None else tfm.PicturedTokens(texts, pixels)
+    if not config.input.suffix:
+        return texts
+    return tfm.PicturedTokens(texts, jax.device_put(np.float32(rng.normal(size=(rows, *config.input.pixels)))))
 
 
-def reads_images(config):
-    """Whether a model reads images, alone or behind texts."""
-    return bool(config.input.grid or config.input.suffix)
+def reads_arrays(config):
+    """Whether a model reads images or frames, alone or behind texts."""
+    return bool(config.input.array_shape or config.input.suffix)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -335,7 +337,7 @@ def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
     with jax.set_mesh(mesh):
         sharded = jax.device_put(params, tfm.shardings(specs, mesh))
         rows, batch = (NamedSharding(mesh, tfm.partition(axes, (4, 8)[: len(axes)], mesh)) for axes in ("B", "BT"))
-        inputs = jax.device_put(inputs, rows if reads_images(config) else batch)
+        inputs = jax.device_put(inputs, rows if reads_arrays(config) else batch)
         actual = run(sharded, inputs, jax.device_put(fields, batch))
     assert_near((actual[0], actual[1]), (expected[0], expected[1]), 2e-4)
 
@@ -345,7 +347,7 @@ def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
 def test_eight_devices_are_one(name, mesh_name):
     """With padding, which images have not; an encoder where a row can be either."""
     valid = jnp.arange(8)[None] < jnp.array([[8], [6], [3], [8]])
-    mask_of = (lambda valid: None) if reads_images(VARIANTS[name].config) else tfm.padding
+    mask_of = (lambda valid: None) if reads_arrays(VARIANTS[name].config) else tfm.padding
     assert_same_on_mesh(name, model_of(name)[1], mesh_name, mask_of, valid)
 
 

@@ -293,7 +293,7 @@ LISTS = (
 # Tags that are also words for something else. Of these, only code counts that names the variant.
 WORDS = set(
     """
-    channel_groups characters compressed conditional delta dense experts fixed full global huang learned linear
+    channel_groups characters compressed conditional delta dense experts fixed frames full global huang learned linear
     local none parallel patches post pre reversible rotary shaw sinusoidal sliding softmax strided swin t5 tokens
     transient windows beit
     """.split()

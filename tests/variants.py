@@ -262,6 +262,10 @@ VARIANTS = {
         | {"tie_embeddings": False}
     ),
     "elmo": Variant(_ELMO, decoder=False, oracle=recurrent.lstm),
+    "frames": Variant(
+        {"input": "frames", "input.size": 11, "input.channels": 3, "input.convolutions": "3x1,3x2", "residual": "pre"},
+        **_ENCODERS_OF_IMAGES,
+    ),
     "reformer": Variant(
         {"mixer": "reformer", "mixer.buckets": 2, "mixer.rounds": 3, "mixer.chunk": 3},
         oracle=partial(clustered.reformer, chunk=3),

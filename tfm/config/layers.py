@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tfm.config.feed_forwards import FeedForward
+from tfm.config.inputs import Input
 from tfm.config.mixers import Mixer
 from tfm.config.positions import Position
 from tfm.config.residuals import Residual
@@ -57,14 +58,21 @@ class EncoderOptions:
     vocab: number of tokens, with a table of its own; none: both sides share one
     length: rows of tables along the text
     period: number of kinds of layers that are repeated to the end, in place of prefix and period
+    input: what it reads, such as frames of sounds; none: texts, as the decoder does
     """
 
     layers: int | None = None
     vocab: int | None = None
     length: int | None = None
     period: tuple[Layer, ...] = ()
+    input: Input | None = None
 
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, layers=1, vocab=1, length=1)
         check_maximum(self, "no model is as large", layers=MAX_LAYERS, vocab=MAX_LENGTH, length=MAX_LENGTH)
+        if self.input is not None and self.vocab is not None:
+            raise ValueError(
+                f"vocab={self.vocab} is of a table of tokens that both sides would share, and input={self.input.name} "
+                "has its own; leave it out"
+            )

@@ -154,7 +154,7 @@ class Config:
         self.input.check(self)
         self.head.check(self)
         tuple(self.stage_configs)  # each judges itself
-        if self.encoder.period or self.encoder.length:
+        if self.encoder.period or self.encoder.length or self.encoder.input:
             self.in_encoder()  # raises ValueError for layers that do not fit
         if self.images is not None:
             self.in_images()  # the same for the tower of images
@@ -171,6 +171,7 @@ class Config:
             vocab=self.encoder.vocab or self.vocab,
             layers=self.encoder.layers or self.layers,
             length=self.encoder.length or self.length,
+            input=self.encoder.input or self.input,
             residual=self.residual.in_encoder(self),
             prefix=tuple(map(resolve, prefix)),
             period=tuple(map(resolve, period)),

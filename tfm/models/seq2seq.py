@@ -17,6 +17,7 @@ from tfm.masks.by_example import segments as segment_mask
 from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.heads import CausalLM, causal_lm, check_reads_tokens, output_specs
 from tfm.ops import split
+from tfm.params import PyTree
 from tfm.tables.inputs import embed
 
 
@@ -33,11 +34,12 @@ class Seq2Seq:
 def seq2seq_specs(config: Config) -> Seq2Seq:
     """The spec tree of the first Transformer (Vaswani et al. 2017).
 
-    Source, target and output share one table, unless `config.encoder.vocab` or `config.tie_embeddings` says otherwise.
+    Source, target and output share one table, unless `config.encoder` has a vocabulary or an input of its own, or
+    `config.tie_embeddings` says otherwise.
     """
     check_reads_tokens(config)
     target = encoder_specs(config, cross=True)
-    if config.encoder.vocab is None:
+    if config.encoder.vocab is None and config.encoder.input is None:
         target = dataclasses.replace(target, embed=dataclasses.replace(target.embed, tokens=None))
     return Seq2Seq(encoder_specs(encoder_config(config)), target, **output_specs(config))
 
@@ -48,10 +50,10 @@ def encoder_config(config: Config) -> Config:
 
 
 def seq2seq(
-    model: Seq2Seq, config: Config, source: Array, target: Array, valid: Array | None = None, key: Array | None = None
+    model: Seq2Seq, config: Config, source: PyTree, target: Array, valid: Array | None = None, key: Array | None = None
 ) -> Array:
-    """source [B,S], of which valid [B,S] are tokens, and target [B,T] -> float32 logits [B,T,V] of the target token
-    after each.
+    """source [B,S], or what `config.encoder.input` reads, of which valid [B,S] are tokens, and target [B,T] -> float32
+    logits [B,T,V] of the target token after each.
 
     Vaswani et al. 2017, section 3.1. A key turns dropout on. Raises ValueError as `encoder` and `decoder` do.
     """
@@ -60,10 +62,10 @@ def seq2seq(
 
 
 def encode_source(
-    model: Seq2Seq, config: Config, source: Array, valid: Array | None = None, key: Array | None = None
+    model: Seq2Seq, config: Config, source: PyTree, valid: Array | None = None, key: Array | None = None
 ) -> CausalLM:
-    """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, for `causal_lm` or
-    `generate`. Raises ValueError as `encoder` does."""
+    """source [B,S], or what `config.encoder.input` reads, of which valid [B,S] are tokens -> a language model of its
+    translations, for `causal_lm` or `generate`. Raises ValueError as `encoder` does."""
     mask = None if valid is None else padding(valid)
     with jax.named_scope("encoder"):
         states = encoder(model.encoder, encoder_config(config), source, mask, key=key)

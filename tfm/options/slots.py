@@ -37,6 +37,11 @@ class InputOptions(Options):
         """Rows and columns of what is read; None for texts."""
         return None
 
+    @property
+    def array_shape(self) -> tuple[int, ...] | None:
+        """The shape of what is read, where it is an array of numbers of fixed sizes; None for tokens."""
+        return None
+
     def sizes(self, config: ModelConfig) -> dict[str, int]:
         """The sizes of the letters that depend on the input."""
         return {"U": config.width, "P": config.length}

@@ -5,7 +5,8 @@ from typing import Any
 import jax
 from jax import Array
 
-from tfm.catalogue.inputs import characters, merging, patches, resnet, tokens_and_patches
+from tfm.catalogue.inputs import characters, frames, merging, patches, resnet, tokens_and_patches
+from tfm.catalogue.inputs.frames import PaddedFrames
 from tfm.config.model import Config
 from tfm.inputs import TOKENS, MaskedPixels, PicturedTokens
 from tfm.interfaces import Input, LayerCall
@@ -18,6 +19,7 @@ INPUTS: dict[str, Input] = {
     "resnet": resnet.INPUT,
     "merging": merging.INPUT,
     "tokens_and_patches": tokens_and_patches.INPUT,
+    "frames": frames.INPUT,
 }
 
 
@@ -35,7 +37,7 @@ def embed_specs(config: Config) -> Any:
 def embed(
     tables: Any,
     config: Config,
-    inputs: Array | MaskedPixels | PicturedTokens,
+    inputs: Array | MaskedPixels | PicturedTokens | PaddedFrames,
     positions: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,
@@ -43,7 +45,7 @@ def embed(
     """inputs -> [B,T,D] in `config.dtype`; a key turns dropout on.
 
     inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` reads images,
-        or `PicturedTokens` where it reads both
+        or `PicturedTokens` where it reads both, or frames float [B,T,C] or `PaddedFrames`
     positions: int32 [B,T]; 0..T-1 by default
     types: int32 [B,T], which sentence of a pair a token belongs to; 0 by default
 

@@ -34,6 +34,9 @@ class TaskOptions(Options):
     # What the model may read them as (--model.input), the usual one first.
     inputs: ClassVar[tuple[str, ...]] = ("tokens", "characters")
 
+    # What the encoder of its translation model may read in place of texts (--model.encoder.input).
+    sources: ClassVar[tuple[str, ...]] = ()
+
     @property
     def vocab(self) -> int | None:
         """Tokens of the model, where the options say and no tokenizer does."""
@@ -46,6 +49,12 @@ class TaskOptions(Options):
             raise ValueError(
                 f"model.input={run.model.input.name} does not read the {rows} of task={self.name}; say "
                 f"--model.input={self.inputs[0]}"
+            )
+        source = run.model.encoder.input
+        if source is not None and source.name not in self.sources:
+            raise ValueError(
+                f"model.encoder.input={source.name} is not for task={self.name}; "
+                f"{f'say {self.sources[0]}' if self.sources else 'leave it out'}"
             )
         if run.model.images is not None and not self.reads_captions:
             raise ValueError(

@@ -82,6 +82,10 @@ class PictureOptions(InputOptions):
         return self.size, self.image_width or self.size, self.channels
 
     @property
+    def array_shape(self) -> tuple[int, ...] | None:
+        return self.pixels
+
+    @property
     def patch_sides(self) -> tuple[int, int]:
         """Height and width in pixels of what a place of the grid stands for."""
         raise NotImplementedError
