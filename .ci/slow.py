@@ -54,6 +54,7 @@ STEPS = {
         "tests/planning/test_libtpu.py",
         "tests/planning/test_notebook_steps.py",
     ),
+    "buckets": ("tests/runs/test_emulator.py",),
     "transformers 4": ("tests/hf/test_transformers_4.py",),
     "real weights": (
         "tests/real/test_lora.py",

@@ -138,7 +138,7 @@ def test_an_owner_without_a_lock(home, monkeypatch, machine, age, locks, lives):
     if not locks:
         monkeypatch.setattr(fcntl, "flock", no_locks)
     (home / "a").mkdir()
-    machine = claim._machine() if machine == "here" else machine
+    machine = claim.machine() if machine == "here" else machine
     sign = json.dumps({"process": 7, "host": "h", "machine": machine}) if machine else "{damaged"
     (home / "a" / OWNER).write_text(sign)
     moment = time.time() - age

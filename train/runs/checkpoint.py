@@ -20,6 +20,9 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 
 from tfm.params import PyTree
 from train import UserError
+from train.devices import distributed
+from train.files import buckets
+from train.files.buckets import Folder
 from train.runs import manifest
 from train.runs.state import State
 
@@ -36,7 +39,7 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded", "RESOURCE_EXHAUS
 class Checkpoints:
     """The checkpoints that a run makes in a folder, by step."""
 
-    def __init__(self, folder: Path, keep: int = 1, goal: Callable = min):
+    def __init__(self, folder: Folder, keep: int = 1, goal: Callable = min):
         """`goal` is min or max: whether the best checkpoint has the lowest or the highest metric."""
         best = BestN(
             get_metric_fn=lambda metrics: metrics["metric"],
@@ -44,13 +47,15 @@ class Checkpoints:
             n=1,
             keep_checkpoints_without_metrics=False,
         )
-        self.folder = folder.absolute()
+        self.folder = buckets.absolute(folder)
         self._saving = 0
         silence_orbax()
+        if not isinstance(folder, Path) and distributed.is_main():
+            buckets.remove_unfinished(folder)
         options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy([LatestN(keep), best]),
             best_fn=best.get_metric_fn,  # else Orbax keeps no metrics, and forgets which is the best when a run resumes
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=isinstance(folder, Path),  # in a bucket it removes all that is no checkpoint
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._write_manifest),
         )
         handlers = {"params": _array_handler(), "opt": _array_handler(), "note": ocp.JsonCheckpointHandler()}
@@ -88,8 +93,10 @@ class Checkpoints:
         self._manager.close()
 
     def _write_manifest(self):
-        """Called by Orbax, in one process, when all files of a checkpoint are written and its folder has no name."""
-        (unfinished,) = self.folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        """Called by Orbax, in one process, when all files of a checkpoint are written, and it does not count yet."""
+        unfinished: Folder = self.folder / str(self._saving)
+        if not buckets.is_bucket(self.folder):
+            (unfinished,) = self.folder.glob(f"{self._saving}.orbax-checkpoint-tmp*")
         manifest.write(unfinished, self._saving)
 
 
@@ -101,14 +108,16 @@ def _array_handler() -> ocp.PyTreeCheckpointHandler:
 
 
 @contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Folder) -> Iterator[None]:
     """Turns errors of the operating system, which Orbax and TensorStore hide in messages of others, into OSError.
 
-    A full disk is a UserError that says what is left.
+    A full disk, and errors of a bucket, are a UserError that says what is left.
     """
     try:
         yield
     except Exception as error:
+        if buckets.is_bucket(folder):
+            buckets.explain(error, folder, "; its last whole checkpoint is kept: add --resume then")
         code = _os_error(error)
         if code in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(

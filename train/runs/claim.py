@@ -107,7 +107,7 @@ def _own(folder: Path, undo: contextlib.ExitStack):
                     f"{folder} belongs to process {owner.get('process')} on {owner.get('host')}, which trains in it; "
                     "wait until it ends, or choose another folder with --out"
                 )
-            sign = {"process": os.getpid(), "host": platform.node(), "machine": _machine()}
+            sign = {"process": os.getpid(), "host": platform.node(), "machine": machine()}
             os.truncate(handle, 0)
             os.pwrite(handle, json.dumps(sign).encode(), 0)
             undo.push(closing.pop_all())
@@ -132,11 +132,11 @@ def _lock(handle: int) -> bool | None:
 
 def _may_live_elsewhere(owner: Mapping[str, object], locked: bool | None, path: Path) -> bool:
     """Whether an owner may live although its file could be locked: the lock may not reach its machine."""
-    reaches = locked and owner.get("machine") == _machine()
+    reaches = locked and owner.get("machine") == machine()
     return not reaches and time.time() - path.stat().st_mtime < _EXPIRY
 
 
-def _machine() -> str:
+def machine() -> str:
     """A name of this machine since it was started, which no other has."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -13,7 +13,8 @@ import jax
 
 from tfm.options.json_text import Json
 from train.devices import distributed
-from train.files import checksum
+from train.files import buckets, checksum
+from train.files.buckets import Folder
 
 NAME = "manifest.json"
 
@@ -23,18 +24,25 @@ _WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _SAMPLE = 1 / 16  # of the pieces
 
 
-def write(folder: Path, step: int):
+def write(folder: Folder, step: int):
     """Writes the manifest of the files that are in the folder of a checkpoint: of each, its size and its checksums."""
+    entries = _summed(folder) if isinstance(folder, Path) else buckets.entries(folder)
+    files = {name: entry for name, entry in entries.items() if name not in _WRITTEN_LATER}
+    (folder / NAME).write_text(json.dumps({"step": step, "files": files}, indent=1) + "\n")
+
+
+def _summed(folder: Path) -> dict[str, list[Json]]:
+    """The size of every file, and the checksums of its pieces, by its name in the folder."""
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    files: dict[str, list] = {name: [(folder / name).stat().st_size] for name in names if name not in _WRITTEN_LATER}
+    files: dict[str, list[Json]] = {name: [(folder / name).stat().st_size] for name in names}
     pieces = [(name, piece) for name in files for piece in checksum.pieces(folder / name)]
     values = checksum.of_pieces([piece for _, piece in pieces])
     for (name, _), value in zip(pieces, values, strict=True):
         files[name].append(value)
-    (folder / NAME).write_text(json.dumps({"step": step, "files": files}, indent=1) + "\n")
+    return files
 
 
-def damage(folder: Path, items: Iterable[str], verify: str = "all") -> str | None:
+def damage(folder: Folder, items: Iterable[str], verify: str = "all") -> str | None:
     """What is wrong with some items of a checkpoint, the subfolders that will be read; None if they are whole.
 
     `verify` is all, sample or none: whether all pieces of files are compared, some, or only their sizes. Several
@@ -46,7 +54,7 @@ def damage(folder: Path, items: Iterable[str], verify: str = "all") -> str | Non
     return None
 
 
-def _damage_of_share(folder: Path, items: tuple[str, ...], verify: str) -> str | None:
+def _damage_of_share(folder: Folder, items: tuple[str, ...], verify: str) -> str | None:
     """What is wrong with the pieces of files that this process compares."""
     try:
         manifest = json.loads((folder / NAME).read_bytes())
@@ -66,8 +74,13 @@ def _damage_of_share(folder: Path, items: tuple[str, ...], verify: str) -> str |
     return _difference(folder, {name: entry for name, entry in files.items() if name.startswith(prefixes)}, verify)
 
 
-def _difference(folder: Path, files: Mapping[str, Json], verify: str) -> str | None:
-    """The first file that is not as its entry says, of those that this process reads."""
+def _difference(folder: Folder, files: Mapping[str, Json], verify: str) -> str | None:
+    """The first file that is not as its entry says, of those that this process reads.
+
+    A bucket has summed its files itself, and none is read for that.
+    """
+    if not isinstance(folder, Path):
+        return _difference_in_bucket(buckets.entries(folder), files, verify)
     expected: dict[checksum.FilePiece, str] = {}
     for name, entry in files.items():
         path = folder / name
@@ -83,4 +96,17 @@ def _difference(folder: Path, files: Mapping[str, Json], verify: str) -> str | N
     for piece, value in zip(share, checksum.of_pieces(share), strict=True):
         if value != expected[piece]:
             return f"{piece.path.relative_to(folder)} differs from its checksum"
+    return None
+
+
+def _difference_in_bucket(actual: Mapping[str, Json], files: Mapping[str, Json], verify: str) -> str | None:
+    """The first file that is not as its entry says, by the entries that a bucket has now."""
+    for name, entry in files.items():
+        now = actual.get(name)
+        if not isinstance(now, list):
+            return f"{name} is missing"
+        if not isinstance(entry, list) or entry[:1] != now[:1]:
+            return f"{name} has not the size that {NAME} says"
+        if verify != "none" and entry != now:
+            return f"{name} differs from its checksum"
     return None

@@ -5,14 +5,25 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from train.files import buckets
+from train.files.buckets import Folder
 from train.settings.text import BY_HASH
 
 
-def checkpoint_steps(folder: Path) -> list[int]:
-    """The steps of the checkpoints in a folder that took their names, in order."""
+def checkpoint_steps(folder: Folder) -> list[int]:
+    """The steps of the finished checkpoints in a folder, in order: they took their names, or a bucket has all files."""
+    if not isinstance(folder, Path):
+        return buckets.steps(folder)
     names = os.listdir(folder) if folder.exists() else []
     steps = (int(name) for name in names if name.isdecimal() and (folder / name).is_dir())
     return sorted(step for step in steps if str(step) in names)
+
+
+def unfinished_names(folder: Folder) -> list[str]:
+    """The steps of the checkpoints in a folder that were never finished, as their names say them."""
+    if not isinstance(folder, Path):
+        return [str(step) for step in buckets.unfinished_steps(folder)]
+    return [path.name.split(".")[0] for path in sorted(folder.glob("*orbax-checkpoint-tmp*"))]
 
 
 def seen_from_here(values: Mapping[str, object], directory: object) -> dict[str, object]:

@@ -1,16 +1,16 @@
 """The model of a run in phases, as its newest checkpoint has it: a phase may change windows and rotary bases."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from tfm.options.dotted import flatten
+from train.files.buckets import Folder
 from train.runs.paths import checkpoint_steps
 from train.settings import flags
 from train.tasks import phases
 from train.tasks.table import AnyRun
 
 
-def values_of_phase(values: Mapping[str, object], checkpoints: Path) -> dict[str, object]:
+def values_of_phase(values: Mapping[str, object], checkpoints: Folder) -> dict[str, object]:
     """The dotted values of a run with the model of the phase in which the newest of its checkpoints was made; without
     any, that of the first phase."""
     if not values.get("phases"):

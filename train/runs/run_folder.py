@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 from tfm.options.dotted import flatten, flatten_saved, override
 from tfm.options.json_text import read_object
 from train import UserError
-from train.files import checksum
+from train.files import buckets, checksum
+from train.files.buckets import Folder
 from train.files.strict_json import json_text
 from train.runs import adapters
 from train.runs.description import FORMAT, checksums_of, describe
@@ -49,7 +50,8 @@ class RunFolder:
     def values(self) -> dict[str, object]:
         """The configuration by dotted names, `out` set to this folder; the model is that of the newest checkpoint's
         phase."""
-        return values_of_phase(self.recorded_values, self.path / CHECKPOINTS)
+        values = self.recorded_values
+        return values_of_phase(values, checkpoints_of(self.path, str(values["checkpoint.folder"])))
 
     @cached_property
     def recorded_values(self) -> dict[str, object]:
@@ -180,8 +182,9 @@ class RunFolder:
 
         mesh = capacity.mesh_for_weights(self.specs, self.path, mesh)
         like = tfm.abstract(self.specs, mesh)
-        verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
-        params = saved.load_params(self.path / CHECKPOINTS, like, log, verify, best, average)
+        settings, best = self.config.checkpoint, self.config.eval.patience is not None
+        folder = checkpoints_of(self.path, settings.folder)
+        params = saved.load_params(folder, like, log, settings.verify, best, average)
         finite.refuse_parameters(params, str(self.path))
         return params
 
@@ -233,6 +236,11 @@ class RunFolder:
             ) from error
         except ValueError as error:
             raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
+
+
+def checkpoints_of(path: Path, url: str) -> Folder:
+    """Where the run of a folder has its checkpoints: in it, or where `--checkpoint.folder` says."""
+    return buckets.open_folder(url) if url else path / CHECKPOINTS
 
 
 def open_folder(path: str | Path, changes: Mapping[str, object] = NO_CHANGES) -> RunFolder | HfFolder:

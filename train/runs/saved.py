@@ -15,9 +15,11 @@ from tfm.options.json_text import read_object
 from tfm.params import PyTree
 from train import UserError
 from train.devices import distributed
+from train.files import buckets
+from train.files.buckets import Folder
 from train.runs import manifest
 from train.runs.checkpoint import by_name, silence_orbax, training_only
-from train.runs.paths import checkpoint_steps
+from train.runs.paths import checkpoint_steps, unfinished_names
 from train.runs.state import State
 from train.settings.gate import user_errors
 
@@ -25,7 +27,7 @@ DAMAGED = "damaged"  # the folder for checkpoints that are set aside
 
 
 def load_params(
-    folder: Path,
+    folder: Folder,
     like: PyTree,
     log: Callable[[str], None],
     verify: str = "all",
@@ -39,7 +41,9 @@ def load_params(
     """
     checkpoints = SavedCheckpoints(folder, verify)
     if not checkpoints.steps:
-        raise UserError(f"{folder.parent} holds no checkpoint to take weights from")
+        raise UserError(
+            f"{folder if buckets.is_bucket(folder) else folder.parent} holds no checkpoint to take weights from"
+        )
     checkpoints.log_unfinished(log)
     if average > 1:
         return checkpoints.restore_average(like, average)
@@ -50,8 +54,9 @@ def load_params(
 class SavedCheckpoints:
     """The checkpoints of a run folder, by step. `verify` is --checkpoint.verify."""
 
-    def __init__(self, folder: Path, verify: str = "all"):
-        self.folder = folder.absolute()
+    def __init__(self, folder: Folder, verify: str = "all"):
+        self.folder = buckets.absolute(folder)
+        self.run = self.folder if buckets.is_bucket(folder) else self.folder.parent
         self._verify = verify
         silence_orbax()
         self._arrays = ocp.Checkpointer(ocp.StandardCheckpointHandler())
@@ -63,8 +68,8 @@ class SavedCheckpoints:
 
     def log_unfinished(self, log: Callable[[str], None]):
         """Names the checkpoints that were never finished."""
-        for path in sorted(self.folder.glob("*orbax-checkpoint-tmp*")):
-            log(f"checkpoint {path.name.split('.')[0]} was never finished; passing over it")
+        for name in unfinished_names(self.folder):
+            log(f"checkpoint {name} was never finished; passing over it")
 
     def restore(
         self, like: State, log: Callable[[str], None], before: int | None = None
@@ -115,8 +120,7 @@ class SavedCheckpoints:
         steps = self.steps[-count:]
         if len(steps) < count:
             raise UserError(
-                f"{self.folder.parent} has {len(steps)} checkpoints to average, not {count}; "
-                f"train with --checkpoint.keep={count}"
+                f"{self.run} has {len(steps)} checkpoints to average, not {count}; train with --checkpoint.keep={count}"
             )
         total = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), self._params(steps[0], like))
         for step in steps[1:]:
@@ -142,7 +146,7 @@ class SavedCheckpoints:
         best = self._note(newest).get("best")
         step = best.get("step") if isinstance(best, dict) else None
         if type(step) is int and step not in self.steps:
-            log(f"the best checkpoint of {self.folder.parent}, {step}, is gone; the newest, {newest}, is taken")
+            log(f"the best checkpoint of {self.run}, {step}, is gone; the newest, {newest}, is taken")
         return step if type(step) is int and step in self.steps else newest
 
     def _params(self, step: int, like: PyTree) -> PyTree:
@@ -152,10 +156,11 @@ class SavedCheckpoints:
     def _check_whole(self, step: int, arrays: Iterable[str] = ()):
         """Raises UserError if some arrays of a checkpoint, or its values, are damaged."""
         if reason := self.damage(step, arrays):
-            run, older = self.folder.parent, [before for before in self.steps if before < step]
-            repair = f"let python -m train.main --resume --out={run} go on from an older one"
+            older = [before for before in self.steps if before < step]
+            out = "" if buckets.is_bucket(self.folder) else f" --out={self.run}"
+            repair = f"let python -m train.main --resume{out} go on from an older one"
             remedy = f"{repair}, or delete {self.folder / str(step)}" if older else "it is the oldest: start a new run"
-            raise UserError(f"checkpoint {step} of {run} is damaged ({reason}); {remedy}")
+            raise UserError(f"checkpoint {step} of {self.run} is damaged ({reason}); {remedy}")
 
     def damage(self, step: int, arrays: Iterable[str] = ()) -> str | None:
         """What is wrong with some arrays of a checkpoint, or with its values, which are small and always compared."""
@@ -174,7 +179,7 @@ class SavedCheckpoints:
                 raise
             message = str(error).partition("\n")[0]
             raise UserError(
-                f"checkpoint {step} of {self.folder.parent} cannot be read ({type(error).__name__}: {message}); "
+                f"checkpoint {step} of {self.run} cannot be read ({type(error).__name__}: {message}); "
                 "--checkpoint.verify=all names its damaged file"
             ) from error
 
@@ -184,7 +189,7 @@ class SavedCheckpoints:
             saved_shape, shape = (getattr(tree.get(name), "shape", "absent") for tree in (saved, like))
             if saved_shape != shape:
                 raise UserError(
-                    f"{self.folder.parent} is of another architecture than its run.json says: {name} is "
+                    f"{self.run} is of another architecture than its run.json says: {name} is "
                     f"{saved_shape} in checkpoint {step} and {shape} by run.json; restore run.json"
                 )
 
@@ -197,11 +202,18 @@ class SavedCheckpoints:
         """Moves checkpoints out of the way, into a folder beside: what is left of them is not lost."""
         if distributed.is_main():
             for step in steps:
-                target = self.folder.parent / DAMAGED / str(step)
-                shutil.rmtree(target, ignore_errors=True)
-                target.parent.mkdir(exist_ok=True)
-                os.replace(self.folder / str(step), target)
+                _move(self.folder / str(step), self.run / DAMAGED / str(step))
         distributed.any_process(False)  # none goes on before they are moved
+
+
+def _move(source: Folder, target: Folder):
+    """Moves a folder to a place of which nothing stays."""
+    if not isinstance(source, Path):
+        buckets.move(source, target)
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(exist_ok=True)
+    os.replace(source, target)
 
 
 def _unflatten(arrays: Mapping[str, PyTree], like: PyTree) -> PyTree:

@@ -1,6 +1,7 @@
 """What a run is: nested dataclasses. The docstring of a class explains its fields; it is also the text of `--help`."""
 
 import dataclasses
+import re
 from typing import Generic, Literal, TypeVar
 
 from tfm.config.model import RUNNING_NORMS, Config
@@ -109,15 +110,22 @@ class Checkpoint:
     every: steps between checkpoints
     keep: latest checkpoints that stay, beside the best one
     verify: all | sample | none: what is compared with its checksum when a checkpoint of the run is read
+    folder: where they are, gs://BUCKET/PATH; by default in the run folder
     """
 
     every: int = 200
     keep: int = 2
     verify: Literal["all", "sample", "none"] = "all"
+    folder: str = ""
 
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, every=1, keep=1)
+        if self.folder and not re.fullmatch(r"gs://[^/\s]+(/[^/\s]+)+/?", self.folder):
+            raise ValueError(
+                f"folder={self.folder} must be gs://BUCKET/PATH; without it they are in the run folder, which may be a "
+                "mounted bucket of another kind"
+            )
         check_maximum(self, STEPS, every=MAX_STEPS, keep=MAX_STEPS)
 
 

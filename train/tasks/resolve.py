@@ -49,7 +49,8 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.sampling", "tokenizer.draws")
 
 # Sections and flags that `--help` lists without their explanations.
 _LISTED = (
-    *("cpu.", "distributed.", "teacher.", "init_head", "init_embeddings", "freeze_", "log.layers", "checkpoint.verify"),
+    *("cpu.", "distributed.", "teacher.", "init_head", "init_embeddings", "freeze_", "log.layers"),
+    *("checkpoint.verify", "checkpoint.folder"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language", "data.control_tokens"),
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "model.pad_"),
     "model.ffn_dropout",

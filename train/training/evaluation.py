@@ -58,8 +58,9 @@ class Evaluator:
         if job.run.eval.final:
             params = state.eval_params
             if job.run.eval.patience:
-                verify = job.run.checkpoint.verify
-                params = saved.load_params(folder / run_folder.CHECKPOINTS, params, self.log.info, verify, best=True)
+                settings = job.run.checkpoint
+                place = run_folder.checkpoints_of(folder, settings.folder)
+                params = saved.load_params(place, params, self.log.info, settings.verify, best=True)
             metrics = self._final_metrics(params, distributed.output_dir(folder))
         facts = {
             "task": job.run.task.name,

@@ -47,7 +47,8 @@ def open_hooks(
     deferral = interruption.Deferral()
     start = int(distributed.to_host(state.step))
     goal = progress.stopping.goal
-    store = checkpoint.Checkpoints(folder / run_folder.CHECKPOINTS, job.run.checkpoint.keep, goal=goal)
+    settings = job.run.checkpoint
+    store = checkpoint.Checkpoints(run_folder.checkpoints_of(folder, settings.folder), settings.keep, goal=goal)
     tracked = job.run.log.trackers if distributed.is_main() else ()
     output = distributed.output_dir(folder)
     recorder = Recorder(log, output, start, job.run.steps, progress.written, tracked, flatten(job.run))

@@ -24,9 +24,10 @@ def resume(job: Job, state: State, progress: Progress, folder: Path, log: LogLin
     """
     run = job.run
     _check_teacher(state, folder)
-    checkpoints = saved.SavedCheckpoints(folder / run_folder.CHECKPOINTS, run.checkpoint.verify)
+    place = run_folder.checkpoints_of(folder, run.checkpoint.folder)
+    checkpoints = saved.SavedCheckpoints(place, run.checkpoint.verify)
     if not checkpoints.steps:
-        log(f"{folder} holds no checkpoint yet; starting at step 0")
+        log(f"{run.checkpoint.folder or folder} holds no checkpoint yet; starting at step 0")
         return state, 0, progress
     state, progress_state, done = checkpoints.restore(state, log)
     for flag, last in (("steps", run.steps), ("stop-at", run.stop_at)):
@@ -34,7 +35,7 @@ def resume(job: Job, state: State, progress: Progress, folder: Path, log: LogLin
             raise UserError(f"--{flag}={last} lies before step {done}, which {folder} has done; ask for more")
     with user_errors(f"checkpoint {done} of {folder}"):
         progress.restore(progress_state)
-    log(f"going on from step {done} of {folder}")
+    log(f"going on from step {done} of {run.checkpoint.folder or folder}")
     if (folder / run_folder.CONFIG).exists():
         before = run_folder.RunFolder(folder).config
         say_schedule(before, run, done, log)

@@ -19,7 +19,7 @@ from train.data.targets import check_targets
 from train.devices import capacity, cpu, distributed, mesh, watchdog
 from train.devices.specs import has_bfloat16
 from train.files import programs
-from train.runs import adapters, claim, pretrained, run_folder, takeover
+from train.runs import adapters, bucket_claim, claim, pretrained, run_folder, takeover
 from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
@@ -44,10 +44,15 @@ _LEAST_OF_CHECKPOINT = 0.25
 
 @contextlib.contextmanager
 def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
-    """The folder of the run, which no other job can claim inside; sets the number of CPU devices."""
+    """The folder of the run, which no other job can claim inside, nor that of its checkpoints; sets the number of CPU
+    devices."""
     trackers.check(run.log.trackers)
     mesh.use_cores(run, processes)
-    with watchdog.watching(run.distributed), claim.claimed_folder(run) as folder:
+    with (
+        watchdog.watching(run.distributed),
+        claim.claimed_folder(run) as folder,
+        bucket_claim.claimed_bucket(run.checkpoint.folder, run.resume),
+    ):
         yield folder
 
 
@@ -163,6 +168,8 @@ def first_state(job: Job, corpus: Corpus, folder: Path, log: Log) -> tuple[State
 
 def _check_space(job: Job, folder: Path) -> str:
     """Raises UserError if a checkpoint would fill the disk, even if it is compressed; returns nothing to say."""
+    if job.run.checkpoint.folder:
+        return ""
     free = shutil.disk_usage(folder).free
     size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(job.state))
     if free < _LEAST_OF_CHECKPOINT * size:
@@ -262,6 +269,8 @@ def announce(job: Job, corpus: Corpus, done: int, costs: Mapping[str, str], log:
         **({} if run.phases else {"batch": _batch(run, corpus)}),
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
+    if run.checkpoint.folder:
+        rows["checkpoints"] = f"in {run.checkpoint.folder}"
     if is_scaled(run):
         rows["gradients"] = loss_scale.DESCRIPTION
     if not (done or run.init) and (advice := run.model.position.advice(run.model)):

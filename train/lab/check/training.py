@@ -158,7 +158,8 @@ def resumed_is_unstopped(subject: Subject) -> Result:
     """A run that is saved, and resumed from its checkpoint, has bit for bit the state of a run that never stopped."""
     run, quiet = subject.job.run, Log(quiet=True)
     batch = dataclasses.replace(run.batch, size=subject.rows, accumulate=1)
-    job = dataclasses.replace(subject.job, run=dataclasses.replace(run, batch=batch))
+    settings = dataclasses.replace(run.checkpoint, folder="")
+    job = dataclasses.replace(subject.job, run=dataclasses.replace(run, batch=batch, checkpoint=settings))
     resumed_job = dataclasses.replace(job, run=dataclasses.replace(job.run, resume=True))
     batches = _equal_batches(subject)
     with tempfile.TemporaryDirectory(prefix="tfm-check-") as name, jax.set_mesh(job.mesh):

@@ -1,5 +1,6 @@
 """The run folder of a model that lost some of its heads."""
 
+import dataclasses
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +57,9 @@ def write(target: Path, job: Job, params: PyTree, corpus: Corpus, done: int, rep
 
 def _write_run(path: Path, job: Job, params: PyTree, corpus: Corpus, done: int):
     """run.json, the tokenizer and a checkpoint, whose optimizer starts again."""
-    run_folder.create(path, job.run, corpus.processor, startup.facts(job, corpus))
+    settings = dataclasses.replace(job.run.checkpoint, folder="")
+    run = dataclasses.replace(job.run, checkpoint=settings)
+    run_folder.create(path, run, corpus.processor, startup.facts(job, corpus))
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, job.run.eval))
     progress.stopping.state = progress.stopping.state | {"step": done}
     average = step.new_average(params) if job.run.optim.has_average else None

@@ -18,7 +18,7 @@ from train.lab.prune.curve import Pruned
 from train.lab.prune.options import PruneOptions
 from train.lab.prune.scores import by_gradient, by_learned_gates
 from train.runs.hf_folder import HfFolder
-from train.runs.run_folder import CHECKPOINTS, RunFolder
+from train.runs.run_folder import RunFolder, checkpoints_of
 from train.runs.saved import SavedCheckpoints
 from train.screens.console import Log
 from train.training.job import Job
@@ -100,4 +100,4 @@ def summary(job: Job, small_job: Job, metrics: Mapping[str, object], before: Map
 
 def steps_done(folder: RunFolder | HfFolder) -> int:
     """The steps of the newest checkpoint; 0 of a Hugging Face folder."""
-    return max(SavedCheckpoints(folder.path / CHECKPOINTS).steps, default=0)
+    return max(SavedCheckpoints(checkpoints_of(folder.path, folder.config.checkpoint.folder)).steps, default=0)

@@ -96,7 +96,8 @@ def state_before(phases: PhaseJobs, folder: Path, step: int) -> State:
     By the steps of a run on its own devices, it is bit for bit the state that the run had.
     """
     job, log = phases.job, phases.log
-    checkpoints = saved.SavedCheckpoints(folder / run_folder.CHECKPOINTS, job.run.checkpoint.verify)
+    settings = job.run.checkpoint
+    checkpoints = saved.SavedCheckpoints(run_folder.checkpoints_of(folder, settings.folder), settings.verify)
     with jax.set_mesh(job.mesh):
         if any(saved_step < step for saved_step in checkpoints.steps):
             like = job.new_state()
