@@ -110,7 +110,10 @@ def test_the_scale_of_a_branch_is_that_of_its_last_map(fill, scheme):
     [
         ({"drop_path": 1.0}, "drop_path=1.0 must be at least 0 and less than 1"),
         ({"residual.layer_scale": 2.0}, r"layer_scale=2\.0 must be at most 1"),
-        ({"residual": "post", "residual.layer_scale": 0.1}, "belongs to residual=pre or parallel, not to post"),
+        (
+            {"residual": "post", "residual.layer_scale": 0.1},
+            "belongs to residual=pre or patch_interaction or",
+        ),
     ],
 )
 def test_options_out_of_range(values, message):

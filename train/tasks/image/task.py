@@ -139,9 +139,13 @@ def is_among_best(logits: np.ndarray, labels: np.ndarray, count: int) -> np.ndar
     return (logits > right).sum(1) < count
 
 
-def measured(corpus: Corpus) -> set[str]:
+def measured(corpus: Corpus[ImageRows]) -> set[str]:
     """The names of the metrics of as many classes."""
-    labels, classes = corpus.valid.images.labels[:1], corpus.sizes["classes"]
+    return measured_of(corpus.valid.labels[:1], corpus.sizes["classes"])
+
+
+def measured_of(labels: np.ndarray, classes: int) -> set[str]:
+    """The names of the metrics of so many classes; labels int [N], of which one will do."""
     best = {"top5"} if classes > _TOP else set()
     return {"loss", *best, *scores.classification_metrics(np.zeros((len(labels), classes)), labels)}
 
