@@ -223,6 +223,8 @@ def _lengths(config: tfm.Config) -> tuple[int, ...]:
 
 def _read(config: tfm.Config, length: int) -> str:
     """What is counted, in words."""
+    if config.input.suffix:
+        return f"{length:,} tokens and an image of {' x '.join(map(str, config.input.pixels[:2]))} pixels"
     if config.input.array_shape is None:
         return f"{length:,} tokens"
     if config.input.grid is None:
@@ -246,7 +248,9 @@ def _blocks(config: tfm.Config) -> Iterator[tuple[str, str]]:
 def _operations(config: tfm.Config, length: int) -> int | None:
     """Operations of a forward pass; None for a model that cannot be computed."""
     params = tfm.abstract(tfm.encoder_specs(config))
-    rows = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    rows: Any = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    if config.input.suffix:
+        rows = tfm.PicturedTokens(rows, jax.ShapeDtypeStruct((1, *config.input.pixels), jnp.float32))
     if config.input.array_shape is not None:
         rows = jax.ShapeDtypeStruct((1, *config.input.array_shape), jnp.float32)
     for model in (tfm.encoder, tfm.decoder):
