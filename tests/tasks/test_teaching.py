@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -188,7 +189,8 @@ def rows_of(task):
 
 
 def specs_of(task, model):
-    return table.load_task(task, model).specs(dataclasses.replace(AnyRun(), model=model, batch=Batch(length=16)))
+    run = SimpleNamespace(task=table.TASKS[task].options(), model=model, batch=Batch(length=16))
+    return table.load_task(task, model).specs(run)
 
 
 def logits_of(task, params, model, batch):

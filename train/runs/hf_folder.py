@@ -213,11 +213,13 @@ class HfFolder:
         return params
 
     def _num_unwritten(self) -> int:
-        """Rows of the vocabulary behind the last token of the tokenizer."""
+        """Rows of the vocabulary behind the last token of the tokenizer; 0 where the model writes no tokens of one."""
         from train.text import tokenize
 
-        model = self.config.model
-        return tokenize.writing_model(model, self.processor).head.input_only - model.head.input_only
+        model, tokenizer = self.config.model, self.task.processor.tokenizer(self.processor)
+        if tokenizer is None:
+            return 0
+        return tokenize.writing_model(model, tokenizer).head.input_only - model.head.input_only
 
     def _user_errors(self) -> contextlib.AbstractContextManager[None]:
         """Turns the library's errors about the folder into UserError."""

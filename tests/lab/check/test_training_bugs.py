@@ -39,7 +39,10 @@ def mean_of_means(plant):
 
 def forgotten_part(plant):
     def first_only(original):
-        return lambda compute, first, inputs: (first[0], first[1][0], step._stacked(first[1][1]))
+        def accumulate(compute, first, inputs, scale):
+            return original(compute, first, jax.tree.map(lambda field: field[:1], inputs), scale)
+
+        return accumulate
 
     plant(step, "_accumulate", first_only)
 
