@@ -6,21 +6,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, refuse
-from tfm.options.choices import Options
+from tfm.interfaces import AttentionContext, LayerCall, refuse
 from tfm.scopes import SUMS
 from tfm.sharding import replicate_length, reshape_rows, unshard_fsdp
 
 
-def check_whole(options: Options, config: Config, context: AttentionContext) -> None:
+def check_whole(call: LayerCall, context: AttentionContext) -> None:
     """Raises VariantError for a mask, for a decoder, and for tokens that fill no grid."""
     if context.causal or context.mask is not None:
-        refuse(options, "is for encoders of images, all of which are read in full", "leave out the mask")
-    (rows, columns), length = config.grid or (0, 0), context.positions.shape[1]
+        refuse(call.options, "is for encoders of images, all of which are read in full", "leave out the mask")
+    (rows, columns), length = call.config.grid or (0, 0), context.positions.shape[1]
     if length != rows * columns:
         grid = f"a grid of {rows} x {columns} patches"
-        refuse(options, f"reads {grid}, and there are {length} tokens", "read images of input.size")
+        refuse(call.options, f"reads {grid}, and there are {length} tokens", "read images of input.size")
 
 
 def as_grid(x: Array, rows: int, columns: int) -> Array:

@@ -73,6 +73,14 @@ def check_lengths(options: Options, *names: str, zero: Sequence[str] = ()) -> No
     check_maximum(options, "no text is as long", **dict.fromkeys((*names, *zero), MAX_LENGTH))
 
 
+def check_odd(options: Options, *names: str) -> None:
+    """Raises ValueError for a side, or a window, that has no middle."""
+    for name in names:
+        value = getattr(options, name)
+        if value % 2 == 0:
+            raise ValueError(f"{name}={value} must be odd; try {name}={value + 1}")
+
+
 def check_grid(config: ModelConfig, slot: str, options: Options) -> None:
     """Raises ValueError for a model whose layers read no grid; `slot` is where the options stand."""
     if config.grid is None:

@@ -81,11 +81,17 @@ def steps(folder: "epath.Path") -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def unfinished_steps(folder: "epath.Path") -> list[int]:
-    """The steps of the checkpoints of which some files are not there."""
+def begun_steps(folder: "epath.Path") -> list[int]:
+    """The steps of the checkpoints of which some files are there, in order."""
     with sentences(folder):
         names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    return sorted({int(name) for name in names if name.isdecimal()} - set(steps(folder)))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def unfinished_steps(folder: "epath.Path") -> list[int]:
+    """The steps of the checkpoints of which some files are there, and some are not."""
+    finished = set(steps(folder))
+    return [step for step in begun_steps(folder) if step not in finished]
 
 
 def remove_unfinished(folder: "epath.Path"):

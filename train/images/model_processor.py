@@ -19,7 +19,7 @@ def run_processor(run: Run, model: Config, saved: AnyProcessor | None) -> AnyPro
     Raises UserError for a processor of another kind or shape than the model reads.
     """
     processor = saved or model_processor(model, run.task.pixels)
-    if run.init and isinstance(processor, ImageProcessor) and model.input.grid is not None:
+    if run.init and isinstance(processor, ImageProcessor) and not reads_palette(model):
         height, width, _ = picture_shape(model)
         with user_errors("--model.input"):
             processor = processor.of_shape(height, width)
@@ -29,21 +29,26 @@ def run_processor(run: Run, model: Config, saved: AnyProcessor | None) -> AnyPro
 
 def check_processor(processor: AnyProcessor, model: Config):
     """Raises UserError for a processor of another kind or shape than the model reads."""
-    reads_palette = model.input.grid is None
-    if isinstance(processor, PaletteProcessor) != reads_palette:
-        source = "pixels" if reads_palette else "image"
+    of_palette = reads_palette(model)
+    if isinstance(processor, PaletteProcessor) != of_palette:
+        source = "pixels" if of_palette else "image"
         raise UserError(
             f"model.input={model.input.name} does not read what the processor of --init makes of pictures; name a "
             f"run of --task={source}, or another --preset"
         )
     height, width = processor.shape
-    shape = height * width if reads_palette else (height, width, processor.channels)
-    required = model.length if reads_palette else picture_shape(model)
+    shape = height * width if of_palette else (height, width, processor.channels)
+    required = model.length if of_palette else picture_shape(model)
     if shape != required:
         raise UserError(
             f"the model reads pictures of {_sides(required)} pixels, and their processor makes {_sides(shape)}; leave "
             "--model.input and --model.length out, or train without --init"
         )
+
+
+def reads_palette(model: Config) -> bool:
+    """Whether a model reads pictures as colours of a palette, which are tokens, and no pixels."""
+    return model.input.grid is None and not model.input.suffix
 
 
 def picture_shape(model: Config) -> tuple[int, int, int]:
@@ -63,7 +68,7 @@ def model_processor(model: Config, pixels: Pixels) -> ImageProcessor:
 
     Raises UserError for a model that reads a palette, which --task=pixels makes.
     """
-    if model.input.grid is None and not model.input.suffix:
+    if reads_palette(model):
         raise UserError("the model reads the colours of a palette; name a run of --task=pixels with --init=FOLDER")
     height, width, channels = picture_shape(model)
     mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))

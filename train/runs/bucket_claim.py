@@ -58,7 +58,7 @@ def _claim(url: str, resume: bool, release: contextlib.ExitStack) -> str:
         lease.take()
         release.callback(lease.drop)
         release.enter_context(lease.kept())
-        holds_some = not resume and (buckets.steps(folder) or buckets.unfinished_steps(folder))
+        holds_some = not resume and buckets.begun_steps(folder)
     if holds_some:
         raise UserError(
             f"--checkpoint.folder={url} already holds checkpoints; choose another folder, or add --resume to continue "

@@ -86,12 +86,11 @@ def choose(options: Experts, logits: Array, valid: Array | None) -> Choice:
 
 
 def slots_of(options: Experts, length: int, context: AttentionContext) -> int:
-    """The tokens of a row that an expert has room for: all, without a capacity and in generation."""
-    if context.slots is not None or (options.capacity is None and options.slots is None):
-        return length
-    if options.capacity is None:
-        return min(length, options.slots or length)
-    return min(length, math.ceil(options.capacity * options.top_k * length / options.experts))
+    """The tokens of a row that an expert has room for: all, without a limit and in generation."""
+    slots = options.slots
+    if options.capacity is not None:
+        slots = math.ceil(options.capacity * options.top_k * length / options.experts)
+    return length if slots is None or context.slots is not None else min(length, slots)
 
 
 class Routes(NamedTuple):

@@ -6,14 +6,13 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.catalogue.inputs.patches import embed_grid
 from tfm.catalogue.options.frames import Frames
 from tfm.config.model import Config
-from tfm.inputs import default_positions
 from tfm.interfaces import Input, LayerCall
-from tfm.norms import Norm, norm, norm_specs
-from tfm.ops import ACTIVATIONS, Linear, broadcast_param, dropout, einsum, linear_specs
+from tfm.norms import Norm, norm_specs
+from tfm.ops import ACTIVATIONS, Linear, broadcast_param, einsum, linear_specs
 from tfm.params import PyTree
-from tfm.sharding import shard_patches
 from tfm.tables.positions import POSITIONS
 
 
@@ -72,11 +71,7 @@ def embed(
         lengths = None if lengths is None else -(-lengths // stride)
         if index < len(options.layers) - 1:
             x = _until(lengths, x.astype(config.dtype))
-    x = shard_patches(x)
-    positions = default_positions(x) if positions is None else positions
-    x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables.positions), x, positions)
-    x = x if tables.norm is None else norm(config, tables.norm, x)
-    return dropout(x, config.dropout, call.key).astype(config.dtype)
+    return embed_grid(call, [], x, positions)
 
 
 def windows(x: Array, width: int, stride: int) -> Array:

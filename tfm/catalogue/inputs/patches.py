@@ -77,7 +77,7 @@ def projected(projection: Linear, squares: Array) -> Array:
 
 
 class GridEmbed(Protocol):
-    """Parameters of embeddings of a grid: what positions need, and the norm over all."""
+    """Parameters of embeddings of a grid, or of a series: what positions need, and the norm over all."""
 
     @property
     def positions(self) -> PyTree: ...
@@ -88,8 +88,8 @@ class GridEmbed(Protocol):
 def embed_grid(
     call: LayerCall[Options, GridEmbed, None], vectors: Sequence[Array | None], x: Array, positions: Array | None
 ) -> Array:
-    """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and those of a grid x [B,P,D] ->
-    [B,T,D] with positions, the norm and dropout."""
+    """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and those of a grid, or of a series, x
+    [B,P,D] -> [B,T,D] with positions, the norm and dropout."""
     tables, config = call.params, call.config
     rows = [_rows(vector, x) for vector in vectors if vector is not None]
     x = shard_patches(jnp.concatenate([*rows, x], axis=1))

@@ -107,13 +107,15 @@ class PictureOptions(InputOptions):
     def sizes(self, config: ModelConfig) -> dict[str, int]:
         return {"U": config.width, "P": self.length}
 
-    def check_sides(self) -> None:
-        """Raises ValueError for sides of images that squares of pixels do not fill."""
-        for name, side in zip(("size", "image_width"), self.patch_sides, strict=True):
+    def check_sides(self, rows: str = "", columns: str = "") -> None:
+        """Raises ValueError for sides of images that squares of pixels do not fill; `rows` and `columns` name the
+        options of their height and width, if there are some."""
+        width = "size" if self.image_width is None else "image_width"
+        for name, side, option in zip(("size", width), self.patch_sides, (rows, columns), strict=True):
             pixels = getattr(self, name)
-            if pixels is not None and pixels % side:
-                nearest = max(1, round(pixels / side)) * side
-                raise ValueError(f"{name}={pixels} must be a multiple of {side}; try {name}={nearest}")
+            if pixels % side:
+                nearest, of_option = max(1, round(pixels / side)) * side, f"{option}=" if option else ""
+                raise ValueError(f"{name}={pixels} must be a multiple of {of_option}{side}; try {name}={nearest}")
 
 
 @dataclass(frozen=True)
@@ -157,22 +159,13 @@ class Patches(PictureOptions):
         sides = ("size", "image_width", "patch", "patch_height", "channels")
         check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
         check_maximum(self, "a few are usual", registers=1 << 10)
-        rows = "patch" if self.patch_height is None else "patch_height"
-        self._check_multiple("size", rows)
-        self._check_multiple("size" if self.image_width is None else "image_width", "patch")
+        self.check_sides("patch" if self.patch_height is None else "patch_height", "patch")
         if self.kernel is not None and self.patch_height is not None:
             raise ValueError(f"kernel={self.kernel} is a square, and patch_height={self.patch_height} is for others")
         if self.kernel is not None and not self.patch <= self.kernel <= 8 * self.patch:
             raise ValueError(f"kernel={self.kernel} must be at least patch={self.patch} and at most 8 times as much")
         if self.distilled and not self.cls:
             raise ValueError("distilled=true puts a vector behind [CLS], and cls=false has none; add cls=true")
-
-    def _check_multiple(self, name: str, side: str):
-        """Raises ValueError for a side of images that patches do not fill."""
-        pixels, length = getattr(self, name), getattr(self, side)
-        if pixels % length:
-            nearest = max(1, round(pixels / length)) * length
-            raise ValueError(f"{name}={pixels} must be a multiple of {side}={length}; try {name}={nearest}")
 
     @property
     def patch_sides(self) -> tuple[int, int]:

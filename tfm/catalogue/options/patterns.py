@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
-from tfm.options.slots import check_grid, check_lengths
+from tfm.options.slots import check_grid, check_lengths, check_odd
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,7 @@ class BigBird(Options):
 
     def __post_init__(self):
         check_lengths(self, "block", "window", zero=("global_blocks", "random", "seed", "last_blocks", "dense_blocks"))
-        if self.window % 2 == 0:
-            raise ValueError(f"window={self.window} must be odd; try window={self.window + 1}")
+        check_odd(self, "window")
         if self.draw == "first" and not self.global_blocks:
             raise ValueError("global_blocks=0 must be at least 1 for draw=first, which counts the first block again")
 
@@ -270,8 +269,7 @@ class Neighbourhood(Options):
         check_fields(self)
         check_minimum(self, window=1)
         check_maximum(self, "no grid is as large", window=1 << 12)
-        if self.window % 2 == 0:
-            raise ValueError(f"window={self.window} must be odd; try window={self.window + 1}")
+        check_odd(self, "window")
 
     def check(self, config: ModelConfig) -> None:
         check_grid(config, "pattern", self)

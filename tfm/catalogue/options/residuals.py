@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
-from tfm.options.slots import check_grid, check_layer_scale
+from tfm.options.slots import check_grid, check_layer_scale, check_odd
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ def _check_kernel(options: Conditional | PatchInteraction) -> None:
     check_fields(options)
     check_minimum(options, kernel=1)
     check_maximum(options, "every place costs time", kernel=63)
-    if options.kernel % 2 == 0:
-        raise ValueError(f"kernel={options.kernel} must be odd; try kernel={options.kernel + 1}")
+    check_odd(options, "kernel")
 
 
 @dataclass(frozen=True)

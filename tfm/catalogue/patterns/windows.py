@@ -27,7 +27,7 @@ def partition(options: Windows, config: Config) -> WindowPartition:
 
 def prepare(call: LayerCall[Windows, None, None], context: AttentionContext) -> Mask | None:
     """The mask in windows. Raises VariantError for another mask, a decoder, and tokens that fill no grid."""
-    check_whole(call.options, call.config, context)
+    check_whole(call, context)
     return partition(call.options, call.config).mask(context.positions)
 
 

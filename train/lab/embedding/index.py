@@ -37,13 +37,18 @@ def write(to: str, texts: Sequence[str], vectors: np.ndarray, kind: str, options
         if kind == "hnsw":
             write_graph(part, vectors, similarity)
         if kind == "int8":
-            scales = np.maximum(abs(vectors).max(1), 1e-30).astype(np.float32) / 127
+            vectors, scales = in_eight_bits(vectors)
             np.save(part / "scales.npy", scales)
-            vectors = np.rint(vectors / scales[:, None]).astype(np.int8)
         np.save(part / "vectors.npy", vectors)
         write_texts(part, texts)
         facts = {"similarity": similarity, "kind": kind, "count": len(texts), "size": vectors.shape[1]}
         write_facts(part, options, facts)
+
+
+def in_eight_bits(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """vectors float32 [N,D] -> int8 [N,D], and the scales float32 [N] that give the vectors again."""
+    scales = np.maximum(abs(vectors).max(1), 1e-30).astype(np.float32) / 127
+    return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
 @contextlib.contextmanager

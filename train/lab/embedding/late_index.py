@@ -24,9 +24,10 @@ from jax import Array
 from scipy import sparse
 
 from train import UserError
-from train.lab.embedding.index import IndexFolder, new_folder, write_facts, write_texts
+from train.lab.embedding.index import IndexFolder, in_eight_bits, new_folder, write_facts, write_texts
 from train.lab.embedding.late import LateEncoder, nearest_late
 from train.lab.embedding.options import TextEncoderOptions
+from train.lab.embedding.search import normalize
 from train.screens.console import Log
 
 # Texts that are encoded at a time, and vectors that meet all centroids at a time.
@@ -48,9 +49,9 @@ def write(to: str, texts: Sequence[str], options: TextEncoderOptions, log: Log):
             for start in range(0, len(texts), _TEXTS):
                 vectors = encoder.passages(texts[start : start + _TEXTS])
                 sizes.append(np.array([len(rows) for rows in vectors]))
-                joined = np.concatenate(vectors)
-                scales.append(np.maximum(abs(joined).max(1), 1e-30).astype(np.float32) / 127)
-                file.write(np.rint(joined / scales[-1][:, None]).astype(np.int8).tobytes())
+                numbers, scale = in_eight_bits(np.concatenate(vectors))
+                scales.append(scale)
+                file.write(numbers.tobytes())
         starts = np.cumsum(np.concatenate(sizes))
         np.save(part / "starts.npy", starts)
         np.save(part / "scales.npy", np.concatenate(scales))
@@ -71,19 +72,15 @@ def _centroids(vectors: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(0)
     count = max(1, min(len(vectors), int(_CENTROIDS * np.sqrt(len(vectors)))))
     rows = np.sort(rng.choice(len(vectors), min(len(vectors), _SAMPLE * count), replace=False))
-    sample = _unit(np.asarray(vectors[rows], np.float32))
+    sample = normalize(np.asarray(vectors[rows], np.float32))
     centroids = sample[rng.choice(len(sample), count, replace=False)]
     for _ in range(_ROUNDS):
         nearest = _nearest(sample, centroids)
         members = sparse.csr_matrix((np.ones(len(sample)), (nearest, np.arange(len(sample)))), (count, len(sample)))
         sums = np.asarray(members @ sample, np.float32)
         is_empty = (sums == 0).all(1, keepdims=True)
-        centroids = _unit(np.where(is_empty, centroids, sums))
+        centroids = normalize(np.where(is_empty, centroids, sums))
     return centroids
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
 
 
 def _nearest(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:

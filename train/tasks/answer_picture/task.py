@@ -29,7 +29,7 @@ from train.data.sources.files import Row
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.images import questions, sheets, sources
-from train.images.model_processor import model_processor, picture_shape
+from train.images.model_processor import picture_shape
 from train.images.rows import ImageRows
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.screens.console import Log
@@ -37,9 +37,9 @@ from train.settings.schema import Run
 from train.tasks.answer_picture.options import AnswerPicture
 from train.tasks.answer_picture.predict import PREDICTOR
 from train.tasks.answer_picture.rows import AnswerRows
-from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows
+from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionRows, processor_of
 from train.tasks.classification import counted
-from train.tasks.image.task import measured_of, metrics, sums
+from train.tasks.image.task import IMAGE, measured_of, metrics, sums
 from train.tasks.record import Saved, Task, head_classes
 from train.text import tokenize
 
@@ -89,7 +89,7 @@ def load(run: Run[AnswerPicture], log: Log, saved: Saved | None = None, valid_on
     checker = label_checker("single", ["label"])
     reader = sources.PictureReader(image, run.data.label, checker, question=question)
     train, valid = sources.load(run.data, reader, questions.drawn, log, valid_only)
-    processor = _processor(run, train, saved, log)
+    processor = processor_of(run, run.model, [row["question"] for row in train], saved, log)
     names = saved.facts.get("classes") if saved else None
     if names is None:
         names = in_order_of_head(Labels.of("single", train, ["label"]).names, head_classes(saved), log.info)
@@ -114,14 +114,6 @@ def load(run: Run[AnswerPicture], log: Log, saved: Saved | None = None, valid_on
     }
     sizes = {"vocab": processor.tokenizer.get_vocab_size(), "classes": labels.outputs}
     return Corpus(run, processor, train_rows, rows_of(valid, "validation questions"), sizes, facts)
-
-
-def _processor(run: Run[AnswerPicture], train: Sequence[Row], saved: Saved | None, log: Log) -> CaptionProcessor:
-    """That of the run to resume or to start from, else a new one, whose tokenizer is trained on the questions."""
-    if saved and isinstance(saved.processor, CaptionProcessor):
-        return saved.processor
-    tokenizer = tokenize.load(run.tokenizer, [row["question"] for row in train], log)
-    return CaptionProcessor(model_processor(run.model, run.task.pixels), tokenizer)
 
 
 def baselines(corpus: Corpus[AnswerRows]) -> dict[str, float]:
@@ -187,7 +179,7 @@ ANSWER_PICTURE = Task(
     load=load,
     loss=loss,
     metrics=metrics,
-    goals={"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max),
+    goals=IMAGE.goals,
     measured=lambda corpus: measured_of(corpus.valid.images.labels[:1], corpus.sizes["classes"]),
     baselines=baselines,
     report=report,

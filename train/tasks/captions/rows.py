@@ -1,6 +1,6 @@
 """Pictures with captions: the processor of both, and the rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,13 @@ from tfm.options.json_text import read_object
 from train import UserError
 from train.data.processors import TOKENIZER, ProcessorKind
 from train.data.tokens import TokenizedTexts, contents_of
+from train.images.model_processor import run_processor
 from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
+from train.screens.console import Log
 from train.settings.schema import Run
+from train.tasks.record import Saved
 from train.text import tokenize
 from train.text.hf_tokenizer import MarksTexts
 
@@ -29,6 +32,23 @@ class CaptionProcessor(NamedTuple):
 
     images: ImageProcessor
     tokenizer: Any
+
+
+def processor_of(run: Run, model: tfm.Config, texts: Sequence[str], saved: Saved | None, log: Log) -> CaptionProcessor:
+    """That of the run to resume or start from, whose tokenizer may be all that it has; else a new one.
+
+    `model` reads the pictures; a new tokenizer is trained on `texts`. Raises UserError for one of pictures alone, and
+    of another size than the model reads.
+    """
+    parts = saved.processor if saved else None
+    if isinstance(parts, ImageProcessor):
+        raise UserError(f"--init={run.init} reads pictures alone; name a run of pictures and captions, or of texts")
+    if isinstance(parts, CaptionProcessor):
+        images, tokenizer = parts.images, parts.tokenizer
+    else:
+        images, tokenizer = None, parts or tokenize.load(run.tokenizer, texts, log)
+    of_pictures: Any = run_processor(run, model, images)
+    return CaptionProcessor(of_pictures, tokenizer)
 
 
 class TextFrame(NamedTuple):

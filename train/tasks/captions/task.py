@@ -27,15 +27,14 @@ from train.data.sources.files import Row
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.images import drawings, sheets, sources
-from train.images.model_processor import image_tokens, picture_shape, run_processor
-from train.images.processor import ImageProcessor
+from train.images.model_processor import image_tokens, picture_shape
 from train.images.rows import ImageRows
 from train.losses.joint import JointLoss
 from train.metrics.retrieval import alignment, as_right, both_retrievals, uniformity, usual_and_withheld
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.captions.predict import PREDICTOR, encode_items
-from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows, until_end
+from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionRows, processor_of, until_end
 from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 
@@ -127,7 +126,7 @@ def load(run: Run, log: Log, saved: Saved | None = None, valid_only: bool = Fals
     reader = sources.PictureReader(run.data.field, run.data.label, check_caption, several=True)
     train, valid = sources.load(run.data, reader, partial(drawings.builtin, run.data.label), log, valid_only)
     check_captions([*train, *valid], run)
-    processor = _processor(run, train, saved, log)
+    processor = processor_of(run, run.model.in_images(), [row["label"] for row in train], saved, log)
 
     def rows_of(rows: Sequence[Row], name: str, segmentation: Segmentation = PLAIN) -> CaptionRows:
         images = ImageRows(rows, np.zeros(len(rows), np.int32), processor.images, image_tokens(run.model.in_images()))
@@ -163,19 +162,6 @@ def check_captions(rows: Sequence[Row], run: Run):
             f"every picture of --data={run.data.source} has the caption {captions.pop()!r}; name a table of pictures "
             "and captions, such as --data=FILE.tsv --data.field=image --data.label=caption"
         )
-
-
-def _processor(run: Run, train: Sequence[Row], saved: Any, log: Log) -> CaptionProcessor:
-    """That of the run to resume or start from, whose tokenizer may be all that it has; else a new one."""
-    parts = saved.processor if saved else None
-    if isinstance(parts, ImageProcessor):
-        raise UserError(f"--init={run.init} reads pictures alone; name a run of pictures and captions, or of texts")
-    if isinstance(parts, CaptionProcessor):
-        images, tokenizer = parts.images, parts.tokenizer
-    else:
-        images, tokenizer = None, parts or tokenize.load(run.tokenizer, [row["label"] for row in train], log)
-    of_pictures: Any = run_processor(run, run.model.in_images(), images)
-    return CaptionProcessor(of_pictures, tokenizer)
 
 
 def baselines(corpus: Corpus[CaptionRows]) -> dict[str, float]:

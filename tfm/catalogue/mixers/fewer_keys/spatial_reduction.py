@@ -10,7 +10,7 @@ from tfm.attention.project import Attention, attention_specs, keys_values, merge
 from tfm.catalogue.grid import as_grid, check_whole, stacked_squares
 from tfm.catalogue.options.mixers.fewer_keys import SpatialReduction
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs
 from tfm.sharding import replicate_length
@@ -32,11 +32,6 @@ def specs(options: SpatialReduction, config: Config) -> ReducedAttention:
         return ReducedAttention(attention_specs(config), None, None)
     reduction = linear_specs(config, "hwD", "E", h=options.factor, w=options.factor)
     return ReducedAttention(attention_specs(config), reduction, norm_specs(config, "E"))
-
-
-def prepare(call: LayerCall[SpatialReduction, None, None], context: AttentionContext) -> None:
-    """Raises VariantError for a mask, a decoder, and tokens that fill no grid."""
-    check_whole(call.options, call.config, context)
 
 
 Call = LayerCall[SpatialReduction, ReducedAttention, None]
@@ -62,4 +57,4 @@ def _reduced(call: Call, x: Array) -> Array:
     return norm(call.config, layer.norm, linear(layer.reduction, "BShwD,hwDE->BSE", x))
 
 
-MIXER = Mixer(specs, prepare, forward)
+MIXER = Mixer(specs, check_whole, forward)

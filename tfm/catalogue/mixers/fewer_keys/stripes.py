@@ -14,7 +14,7 @@ from tfm.attention.project import Attention, attention_specs, keys_values, merge
 from tfm.catalogue.grid import check_whole, depthwise
 from tfm.catalogue.options.mixers.fewer_keys import Stripes
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec, weight_spec
 from tfm.sharding import regroup_rows, replicate_length, reshape_rows, shard_axis, unshard_fsdp
@@ -33,11 +33,6 @@ def specs(options: Stripes, config: Config) -> StripedAttention:
     """The spec tree of one layer."""
     places = weight_spec(config, "hwKH", inputs=2, h=options.kernel, w=options.kernel)
     return StripedAttention(attention_specs(config), places, bias_spec(config, "KH"))
-
-
-def prepare(call: LayerCall[Stripes, None, None], context: AttentionContext) -> None:
-    """Raises VariantError for a mask, a decoder, and tokens that fill no grid."""
-    check_whole(call.options, call.config, context)
 
 
 Call = LayerCall[Stripes, StripedAttention, None]
@@ -89,4 +84,4 @@ def _places(call: Call, v: Array) -> Array:
     return y + broadcast_param(shard_axis(layer.places_bias, None, 0), y)
 
 
-MIXER = Mixer(specs, prepare, forward)
+MIXER = Mixer(specs, check_whole, forward)

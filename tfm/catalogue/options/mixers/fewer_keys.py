@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
-from tfm.options.slots import check_grid
+from tfm.options.slots import check_grid, check_odd
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ class Stripes(Options):
         check_fields(self)
         check_minimum(self, stripe=1, kernel=1)
         check_maximum(self, "no grid is as large", stripe=1 << 12, kernel=63)
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} must be odd; try kernel={self.kernel + 1}")
+        check_odd(self, "kernel")
 
     def check(self, config: ModelConfig) -> None:
         check_grid(config, "mixer", self)
