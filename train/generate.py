@@ -99,6 +99,8 @@ def _write_at_once(folder: Any, options: GenerateOptions, explicit: Mapping[str,
 def _check_writes(folder: Any, explicit: Mapping[str, Any]):
     """Raises UserError for a model that writes no text, and for flags of pictures."""
     run = explicit["run"]
+    if folder.task.generates == "transcript":
+        raise UserError(f"--run={run} writes what is said in sounds; name these with python -m train.predict --file")
     if not folder.task.generates:
         raise UserError(
             f"--run={run} was trained for --task={folder.config.task.name}, which writes no text; "

@@ -223,7 +223,7 @@ class Planner:
         """Prints the numbers, and how sure each is."""
         refused = report.get("refused")
         parts = f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""
-        vocabulary = f"vocabulary {run.model.vocab:,}, " if run.model.input.grid is None else ""
+        vocabulary = f"vocabulary {run.model.vocab:,}, " if run.model.input.array_shape is None else ""
         rows = {
             "devices": f"{self.topology.size} x {self.topology.kind}, "
             + ("compiled by libtpu" if self.exact else "simulated on CPU" if self.devices else "not compiled"),

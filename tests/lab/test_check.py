@@ -30,6 +30,8 @@ TASKS = {
     "rank": "--data=builtin --batch.length=64",
     "late": "--data=builtin --tokenizer.vocab=4000",
     "image": "--data=builtin --model.input.size=16 --model.input.patch=8",
+    "image of sounds": "--preset=sound-micro --data=builtin",
+    "translate of sounds": "--preset=whisper-micro --data=builtin --batch.length=8",
     "pixels": "--data=builtin --model.length=64",
     "segment": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "detect": "--data=builtin --model.input.size=16 --model.input.patch=8",

@@ -98,7 +98,7 @@ def long_run_rows(report: Report, options: LongRun, run: Run) -> dict[str, str]:
     size = report["checkpoint"]
     saving = f"{size / options.save_rate:,.1f} s at {human_bytes(options.save_rate)} a second"
     rows = {"checkpoint": f"{human_bytes(size)}, saved in {saving} (--save-rate)"}
-    if options.tokens and run.model.input.grid is None:
+    if options.tokens and run.model.input.array_shape is None:
         width = 2 if run.model.vocab <= 1 << 16 else 4
         stored, read = human_bytes(width * options.tokens), human_bytes(width * report["tokens_per_s"])
         rows["data"] = f"as a store, {width} bytes a token: {stored}; all hosts read {read} a second"

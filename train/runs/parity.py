@@ -55,11 +55,10 @@ def largest_difference(name: str, x: jax.Array, read_x: jax.Array) -> float:
 
 
 def _inputs(config: tfm.Config, seed: int) -> jax.Array:
-    """Two rows of random tokens, or two random pictures."""
+    """Two rows of random tokens, or two random pictures or sounds."""
     rng = np.random.default_rng(seed)
-    pixels = getattr(config.input, "pixels", None)
-    if pixels is not None:
-        return jnp.asarray(rng.normal(size=(2, *pixels)), jnp.float32)
+    if config.input.array_shape is not None:
+        return jnp.asarray(rng.normal(size=(2, *config.input.array_shape)), jnp.float32)
     return jnp.asarray(rng.integers(0, config.vocab, (2, min(config.length, 24))))
 
 
@@ -123,7 +122,8 @@ def _output(config: tfm.Config, params: PyTree, inputs: jax.Array) -> jax.Array:
         hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
         return tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
     if isinstance(params, tfm.Seq2Seq):
-        return jax.jit(tfm.seq2seq, static_argnums=1)(params, config, inputs, inputs)
+        source = inputs if config.encoder.input is None else _inputs(tfm.encoder_config(config), seed=1)
+        return jax.jit(tfm.seq2seq, static_argnums=1)(params, config, source, inputs)
     if isinstance(params, tfm.Classifier) and params.output is None:  # an encoder without a head
         hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
         if params.pooler is not None:  # the folder has it, however the run pools

@@ -162,7 +162,8 @@ class RunFolder:
         tfm.to_hf(model, params, to, like=fields)
         self.save_processor(to)
         if self.task.writes_in_order:
-            text = hf_roles.generation_text(self.processor, fields)
+            tokenizer = self.task.processor.tokenizer(self.processor) or self.processor
+            text = hf_roles.generation_text(tokenizer, fields)
             (to / hf_roles.GENERATION).write_text(text, encoding="utf-8")
         self.task.save_hf(self.config, to)
 

@@ -134,8 +134,10 @@ def fingerprint(params: PyTree) -> str:
 
 def _picture(model: Config) -> str:
     """What a model of pictures reads."""
-    pixels = getattr(model.input, "pixels", None)
-    return f"{model.length} colours of a palette" if pixels is None else "pictures of " + " x ".join(map(str, pixels))
+    shape = model.input.array_shape
+    if shape is None:
+        return f"{model.length} colours of a palette"
+    return f"{'pictures' if len(shape) == 3 else 'frames'} of " + " x ".join(map(str, shape))
 
 
 def _state_shape(model: Config) -> tuple[object, ...]:

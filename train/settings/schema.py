@@ -240,12 +240,12 @@ class Run(Generic[TaskT]):
 
     @property
     def row_tokens(self) -> int:
-        """Tokens of a row, or the most that one may have: batch.length, those that a picture becomes, or both."""
-        grid = self.model.input.grid
-        if grid is None:
-            length = self.model.length if self.task.reads_pictures else self.batch.length
-            return length + self.model.input.suffix
-        return self.model.input.prefix + grid[0] * grid[1]
+        """Tokens of a row, or the most that one may have: batch.length, those that a picture or a sound becomes, or
+        both."""
+        options = self.model.input
+        if options.array_shape is None:
+            return (self.model.length if self.task.reads_pictures else self.batch.length) + options.suffix
+        return options.max_length(self.model) or 0
 
     @property
     def decoding_model(self) -> Config:

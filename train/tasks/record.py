@@ -187,7 +187,7 @@ class Task(Generic[TaskT, Params, AnyRows]):
     corpus_metrics: Callable[[Outcomes, Corpus[AnyRows], bool], dict[str, float]] = lambda outcomes, corpus, during: {}
 
     # What train.generate makes with the model.
-    generates: Literal["", "continuation", "translation", "pictures", "unmasking"] = ""
+    generates: Literal["", "continuation", "translation", "transcript", "pictures", "unmasking"] = ""
 
     # (params, run, corpus, log, during_training=, against=) -> metrics of what the model writes for validation rows.
     generation_metrics: Callable[..., dict[str, Any]] = nothing_generated

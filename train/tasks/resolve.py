@@ -72,8 +72,8 @@ _LISTED = (
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
 PARTS = ("model.images.", "model.encoder.", "teacher.")
 
-# Flags of the processor of pictures.
-_OF_PROCESSING = ("task.pixels.", "task.colours", "task.grey", "task.resample")
+# Flags of the processor of pictures, or of sounds.
+_OF_PROCESSING = ("task.pixels.", "task.colours", "task.grey", "task.resample", "task.sound.")
 
 # Layers up to which a GPU has a block for each (M56: 0.77 of a step of 12); more take long to compile.
 UNSCANNED = 48
@@ -187,7 +187,8 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     processing = [name for name in texts if name.startswith(_OF_PROCESSING)]
     if source and processing and origin and Path(origin.text, "preprocessor_config.json").is_file():
         flag = texts[processing[0]].flag
-        raise UserError(f"--{origin.flag}={origin.text} brings its own processor of pictures; leave --{flag} out")
+        kind = "sounds" if processing[0].startswith("task.sound.") else "pictures"
+        raise UserError(f"--{origin.flag}={origin.text} brings its own processor of {kind}; leave --{flag} out")
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
     of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
     layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]

@@ -38,14 +38,21 @@ def duplicates(subject: Subject) -> Result:
     train, valid = _keys(subject.corpus.train[0]), _keys(subject.corpus.valid)
     seen = set(train)
     copies = sum(key in seen for key in valid)
-    kind = "texts" if _images(subject.corpus.valid) is None else "pictures"
+    valid_rows = subject.corpus.valid
+    kind = "texts" if _digests(valid_rows) is None else "sounds" if _images(valid_rows) is None else "pictures"
     return Result(copies / max(1, len(valid)), 0.01, f"share of {len(valid):,} validation {kind} that are trained on")
 
 
 def _keys(rows: TaskRows) -> Sequence[bytes | str]:
-    """What is equal for equal examples: the content of pictures, else the tokens of texts."""
+    """What is equal for equal examples: the content of pictures or sounds, else the tokens of texts."""
+    digests = _digests(rows)
+    return [ids.tobytes() for ids in _texts(rows)] if digests is None else digests
+
+
+def _digests(rows: TaskRows) -> Sequence[str] | None:
+    """What tells pictures or sounds apart; None of texts."""
     images = _images(rows)
-    return [ids.tobytes() for ids in _texts(rows)] if images is None else images.digests
+    return getattr(rows if images is None else images, "digests", None)
 
 
 def _images(rows: TaskRows) -> ImageRows | None:

@@ -78,6 +78,8 @@ class Served(NamedTuple):
 def load(path: str, options: ServeOptions, log: Log) -> Served:
     """The model of a folder. Raises UserError for one that answers nothing here."""
     folder = open_folder(path)
+    if folder.task.generates == "transcript":
+        raise UserError(f"--run={path} writes what is said in sounds, and requests are texts; name another model")
     name = Path(os.path.abspath(path)).name
     tokenizer, quiet = copy.deepcopy(folder.processor), Log(quiet=True)
     batched = partial(BatchQueue, wait=options.wait / 1000, budget=options.tokens, limit=options.queue)

@@ -1,8 +1,9 @@
-"""Classes of pictures."""
+"""Classes of pictures, and of sounds."""
 
 from typing import TYPE_CHECKING
 
 from tfm.config.model import Config
+from train.settings.sounds import reads_frames
 from train.tasks.entry import TaskEntry
 from train.tasks.image.options import Image
 from train.tasks.image.preset import PRESETS
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def load(model: Config) -> "Task":
-    """The task, of any model."""
+    """The task: of sounds, where the model reads frames."""
+    if reads_frames(model.input):
+        from train.tasks.sounds.task import SOUNDS
+
+        return SOUNDS
     from train.tasks.image.task import IMAGE
 
     return IMAGE

@@ -6,22 +6,24 @@ from typing import ClassVar, Literal
 from tfm.options.choices import check_fields, check_rates, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
+from train.settings.sounds import Sound, reads_frames
 from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_generative, parsed_weights
 
 
 @dataclass(frozen=True)
 class Image(TaskOptions):
-    """Classes of pictures (Dosovitskiy et al. 2021).
+    """Classes of pictures (Dosovitskiy et al. 2021), or of sounds, with --model.input=frames.
 
     smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
     class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
     generative: factor of the loss of the next pixels, which training adds, of ImageGPT; 1 in its paper; 0: none
     pixels: how a picture becomes pixels
     augment: random changes of training pictures
+    sound: how a sound becomes frames
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = (*PICTURE_INPUTS, "tokens")
+    inputs: ClassVar[tuple[str, ...]] = (*PICTURE_INPUTS, "tokens", "frames")
 
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0
@@ -29,6 +31,7 @@ class Image(TaskOptions):
     generative: float = 0.0
     pixels: Pixels = Pixels()
     augment: Augment = Augment()
+    sound: Sound = Sound()
 
     def __post_init__(self):
         check_fields(self)
@@ -38,7 +41,9 @@ class Image(TaskOptions):
 
     def check_task(self, run: Run) -> None:
         check_generative(self.generative, run.model)
-        if run.model.input.grid:
+        if reads_frames(run.model.input) and self.augment != Augment():
+            raise ValueError(f"task.augment changes pictures, and model.input={run.model.input.name} reads none")
+        if run.model.input.array_shape:
             return
         name = run.model.input.name
         if not run.model.head.causal:

@@ -1,6 +1,6 @@
 """Presets of classifiers of pictures."""
 
-from train.settings.recipes.fields import Preset
+from train.settings.recipes.fields import Preset, model_fields
 from train.settings.recipes.pictures import IMAGEGPTS, TRAINING, resnet, vit
 from train.settings.recipes.stages import MODELS
 
@@ -46,6 +46,24 @@ _QUICK_DRAWINGS = {
 }
 
 
+# A small encoder of spectrograms for the built-in sounds: about two minutes on a core.
+_SOUNDS = {
+    "model.input": "frames",
+    "model.input.size": 32,
+    "model.input.channels": 40,
+    "model.norm": "layer",
+    "model.norm_eps": 1e-5,
+    "model.residual": "pre",
+    "model.activation": "gelu",
+    "model.position": "learned",
+    "model.head.dense": False,
+    "model.head.pool": "mean",
+    "model.dropout": 0.0,
+    "task.sound.hop": 320,
+    "data.field": "sound",
+}
+
+
 # For small pictures from scratch.
 _SMALL = {"batch.size": 128, "steps": 5000, "model.scan": False}
 
@@ -60,6 +78,11 @@ PRESETS: dict[str, Preset] = {
     "vit-micro": _vit(4, 96, 4, rate=2e-3, size=32, patch=8) | _QUICK_DRAWINGS,
     "resnet-micro": TRAINING | resnet("16x1,32x1,64x1,128x1", 0, 96, 4, size=32) | _QUICK_DRAWINGS,
     "hybrid-micro": TRAINING | resnet("16x1,32x1,64x1,96x1", 2, 96, 4, size=32) | _QUICK_DRAWINGS,
+    "sound-micro": TRAINING
+    | _SOUNDS
+    | model_fields(layers=3, width=96, heads=4)
+    | _QUICK_DRAWINGS
+    | {"steps": 1000, "optim.rate": 2e-3, "eval.every": 500, "checkpoint.every": 500},
     "vit-tiny": _vit(6, 128, 4, rate=1e-3, size=32, patch=4) | _SMALL,
     "swin-mini": MODELS["swin-mini"] | TRAINING | _SMALL,
     "davit-mini": MODELS["davit-mini"] | TRAINING | _SMALL,

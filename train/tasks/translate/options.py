@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, tag
 from train.settings.limits import MAX_BEAMS
 from train.settings.schema import Run
+from train.settings.sounds import Sound
 from train.settings.task_options import TaskOptions
 
 # --task.early-stopping, and what `tfm.Beam` calls it.
@@ -15,7 +16,8 @@ EARLY_STOPPING: Mapping[str, bool | str] = {"yes": True, "no": False, "likely": 
 
 @dataclass(frozen=True)
 class Translate(TaskOptions):
-    """Translation, or any other text from a text (Vaswani et al. 2017).
+    """Translation, or any other text from a text (Vaswani et al. 2017) or, with --model.encoder.input=frames, from a
+    sound (Radford et al. 2022).
 
     source: the language to translate from: a column of the data, or the ending of one of two files
     target: the language to translate into
@@ -30,9 +32,11 @@ class Translate(TaskOptions):
     start: the token that a translation begins with; empty: [CLS]. Models of transformers have their own
     source_language: of a model with several languages: that of the sources; by default as its folder says
     target_language: of such a model: that of the translations
+    sound: how a sound becomes frames
     """
 
     has_buckets: ClassVar[bool] = True
+    sources: ClassVar[tuple[str, ...]] = ("frames",)
 
     name: Literal["translate"] = tag("translate")
     source: str = "en"
@@ -47,6 +51,7 @@ class Translate(TaskOptions):
     start: str = ""
     source_language: str = ""
     target_language: str = ""
+    sound: Sound = Sound()
 
     def __post_init__(self):
         check_fields(self)

@@ -58,7 +58,7 @@ def translate(
             generation = generation.within(run.model.vocab)
     template = template._replace(writes_prefix=generation is not None)
     stop = template.suffix[-1:] if generation is None else generation.stop
-    beam, writer = _beam(run.task), tokenize.writing_model(run.model, tokenizer)
+    beam, writer = beam_of(run.task), tokenize.writing_model(run.model, tokenizer)
     batches = Batches.on_device(batch)
     encodings = control_tokens.encode(tokenizer, texts)
     sources = [template.wrap(encoding.ids) for encoding in encodings]
@@ -81,7 +81,7 @@ def translate(
     return translations
 
 
-def _beam(task: Translate) -> tfm.Beam:
+def beam_of(task: Translate) -> tfm.Beam:
     """The beam search of a task."""
     return tfm.Beam(
         task.beams,

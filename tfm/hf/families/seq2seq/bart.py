@@ -85,8 +85,8 @@ def names(model: str = "model") -> dict[str, str | HfTensor]:
     for stack in ("encoder", "decoder"):
         layer = f"{model}.{stack}.layers.{{}}"
         tensors |= {
-            **_attention(stack, "mixer", f"{layer}.self_attn"),
-            **(_attention(stack, "cross", f"{layer}.encoder_attn") if stack == "decoder" else {}),
+            **attention(stack, "mixer", f"{layer}.self_attn"),
+            **(attention(stack, "cross", f"{layer}.encoder_attn") if stack == "decoder" else {}),
             f"{stack}.embed.positions": HfTensor(f"{model}.{stack}.embed_positions.weight", skip_rows=2),
             f"{stack}.embed.norm": f"{model}.{stack}.layernorm_embedding",
             f"{stack}.layers.feed_forward.up": f"{layer}.fc1",
@@ -97,7 +97,7 @@ def names(model: str = "model") -> dict[str, str | HfTensor]:
     return tensors
 
 
-def _attention(stack: str, part: str, hf_path: str) -> dict[str, str]:
+def attention(stack: str, part: str, hf_path: str) -> dict[str, str]:
     """The tensors of self-attention or cross-attention, and of its norm."""
     return {
         f"{stack}.layers.{part}.query": f"{hf_path}.q_proj",

@@ -1,0 +1,31 @@
+"""The settings of sounds: how they become frames."""
+
+import dataclasses
+from typing import Any
+
+from tfm.options.choices import check_fields, check_maximum, check_minimum
+
+
+@dataclasses.dataclass(frozen=True)
+class Sound:
+    """How a sound becomes frames, for a model of these: a log-mel spectrogram with as many bands as frames have
+    channels.
+
+    rate: samples a second
+    window: samples of which a frame is the spectrum
+    hop: samples from a frame to the next one
+    """
+
+    rate: int = 16_000
+    window: int = 400
+    hop: int = 160
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, rate=1000, window=16, hop=1)
+        check_maximum(self, "no sound is as fine", rate=1 << 20, window=1 << 16, hop=1 << 16)
+
+
+def reads_frames(options: Any) -> bool:
+    """Whether an input reads frames, arrays [T,C]."""
+    return len(options.array_shape or ()) == 2

@@ -1,0 +1,1 @@
+"""Sounds: files, built-in tones, and the spectrograms that models read."""

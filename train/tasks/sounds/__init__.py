@@ -1,0 +1,1 @@
+"""Classes of sounds: `--task=image` of a model that reads frames."""

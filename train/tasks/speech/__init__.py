@@ -1,0 +1,1 @@
+"""Texts of sounds: `--task=translate` of a model whose encoder reads frames."""
