@@ -14,7 +14,8 @@ from train.main import main
 from train.sounds import synthetic
 
 SMALL = (
-    "--task=image --preset=sound-micro --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --batch.size=8 --steps=40 "
+    "--task=image --preset=sound-micro --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 "
+    "--batch.size=8 --steps=40 "
     "--optim.rate=5e-3 --log.every=20 --eval.every=20 --checkpoint.every=40"
 ).split()
 

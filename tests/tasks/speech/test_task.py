@@ -14,7 +14,8 @@ from train.main import main
 from train.sounds import synthetic
 
 SMALL = (
-    "--task=translate --preset=whisper-micro --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --batch.size=8 --steps=20 "
+    "--task=translate --preset=whisper-micro --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 "
+    "--batch.size=8 --steps=20 "
     "--log.every=10 --eval.every=10 --checkpoint.every=20 --task.bleu=4"
 ).split()
 
