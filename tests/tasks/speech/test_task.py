@@ -47,11 +47,11 @@ def test_a_run_on_a_table(home):
     assert "50 of 40 bands, 25 tokens to the encoder" in err
     run("--resume", "--out=run")
     result = json.loads((home / "run/result.json").read_text())
-    assert {"eval_wer", "eval_exact", "eval_accuracy", "eval_n"} <= result.keys()
+    assert {"wer", "exact", "eval_accuracy", "eval_n"} <= result.keys()
     assert (home / "run/plots/alignment.png").exists()
     code, out, err = call(evaluate.main, "--run=run", "--data=more.tsv")
     assert code == 0, err
-    assert json.loads(out)["wer"] == pytest.approx(result["eval_wer"])
+    assert json.loads(out)["wer"] == pytest.approx(result["wer"])
     code, out, err = call(predict.main, "--run=run", "--file=*-1000001.wav", "--to=out.jsonl")
     assert code == 0, err
     assert [row.keys() for row in read_lines(home / "out.jsonl")] == [{"file", "text"}]
@@ -71,7 +71,7 @@ def test_a_run_on_a_table(home):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--data=words.tsv", "words.tsv has no text column 'sound' (it has text); name it with --task.source"),
+        ("--data=words.tsv", "words.tsv, line 2 has no text column 'sound' (it has text); name it"),
         ("--data=lost.tsv", "nowhere.wav is no whole"),
         ("--data=slow.tsv", "slow.wav has 8,000 samples a second, and the model reads 16,000; convert it"),
         (

@@ -8,6 +8,7 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import ACTIVATIONS, Fields
+from tfm.inputs import Embed
 from tfm.options.json_text import Json
 from tfm.params import PyTree
 
@@ -39,9 +40,9 @@ def names(model: str) -> dict[str, str]:
 def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """A model without token types as one with two that are zeros: transformers has no such model."""
     tokens = config.input
-    if not isinstance(tokens, Tokens) or tokens.token_types is not None or not hasattr(params, "encoder"):
+    embed = params.encoder.embed if hasattr(params, "encoder") else None
+    if not isinstance(tokens, Tokens) or tokens.token_types is not None or not isinstance(embed, Embed):
         return config, params
-    embed = params.encoder.embed
     types = jnp.zeros((2, embed.tokens.shape[1]), jnp.float32)
     encoder = dataclasses.replace(params.encoder, embed=dataclasses.replace(embed, types=types))
     config = dataclasses.replace(config, input=dataclasses.replace(tokens, token_types=2))

@@ -66,7 +66,7 @@ WHISPER = Family(
         norm_eps=1e-5,
         encoder=EncoderOptions(input=Frames(mask_padding=False)),
     ),
-    fields={name: field for name, field in FIELDS.items() if name != "max_position_embeddings"}
+    fields={name: field for name, field in FIELDS.items() if name not in ("max_position_embeddings", "scale_embedding")}
     | {
         "vocab_size": HfField("vocab", 51865),
         "d_model": HfField("width", 384),
@@ -84,7 +84,7 @@ WHISPER = Family(
         "encoder_layerdrop decoder_layerdrop apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks "
         "mask_feature_prob mask_feature_length mask_feature_min_masks",
     )
-    | because(UNREAD, "median_filter_width use_weighted_layer_sum classifier_proj_size"),
+    | because(UNREAD, "median_filter_width scale_embedding use_weighted_layer_sum classifier_proj_size"),
     types={"max_source_positions": int},
     read=read,
     write=write,
