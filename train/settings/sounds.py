@@ -1,9 +1,9 @@
 """The settings of sounds: how they become frames."""
 
 import dataclasses
-from typing import Any
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.slots import InputOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +26,6 @@ class Sound:
         check_maximum(self, "no sound is as fine", rate=1 << 20, window=1 << 16, hop=1 << 16)
 
 
-def reads_frames(options: Any) -> bool:
+def reads_frames(options: InputOptions) -> bool:
     """Whether an input reads frames, arrays [T,C]."""
     return len(options.array_shape or ()) == 2

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfm.options.choices import check_object
 from tfm.options.json_text import read_object
+from tfm.options.slots import InputOptions
 from train import UserError
 from train.data.processors import ProcessorKind
 from train.sounds.log_mel import log_mel
@@ -83,7 +84,7 @@ def _to_texts(processor: SoundProcessor) -> tuple[str, ...]:
 
 def _read(path: Path) -> SoundProcessor:
     """The processor of a file. Raises ValueError for a damaged one, and for one of pictures or of other features."""
-    fields: dict[str, Any] = read_object(path)
+    fields = read_object(path)
     if fields.get("feature_extractor_type") != _KIND:
         raise ValueError(f"{path} has feature_extractor_type={fields.get('feature_extractor_type')}, not {_KIND}")
     sizes = {"sampling_rate": 16_000, "n_fft": 400, "hop_length": 160, "feature_size": 80}
@@ -112,12 +113,12 @@ def _save_hf(processor: SoundProcessor, task: "MarksTexts", run: "Run", folder: 
 SOUND_PROCESSOR: ProcessorKind[SoundProcessor] = ProcessorKind((FILE,), _to_texts, _read, _read_hf, _save_hf)
 
 
-def run_processor(run: "Run", options: Any, saved: SoundProcessor | None) -> SoundProcessor:
+def run_processor(run: "Run", options: InputOptions, saved: SoundProcessor | None) -> SoundProcessor:
     """The processor of a run for what an input of frames reads: a new one, or the `saved` one of another run.
 
     Raises UserError for a processor of other sizes than the model reads.
     """
-    size, bands = options.array_shape
+    size, bands = options.array_shape or ()
     try:
         sound = run.task.sound
         processor = saved or SoundProcessor(sound.rate, sound.window, sound.hop, bands, size)

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+import tfm
 from train import UserError
+from train.data.fields import Field
 from train.data.sources.files import Row
+from train.settings.schema import Run
 from train.sounds import sources
 from train.sounds.processor import SoundProcessor
 
@@ -45,3 +48,10 @@ class Sounds:
         if (len(self._frames) + 1) * frames.nbytes <= _CACHED:
             self._frames[row] = frames
         return frames
+
+
+def frame_fields(run: Run, model: tfm.Config) -> dict[str, Field]:
+    """The fields of sounds for a model, or an encoder, that reads frames."""
+    sizes = dict(zip("tc", model.input.array_shape or (), strict=True))
+    frames = Field("Btc", np.float32, sizes, counts_tokens=True, row_tokens=model.input.max_length(model))
+    return {"frames": frames, "lengths": Field("B", np.int32)}

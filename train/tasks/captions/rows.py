@@ -19,7 +19,7 @@ from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.record import Saved
+from train.tasks.record import Facts, Saved
 from train.text import tokenize
 from train.text.hf_tokenizer import MarksTexts
 
@@ -119,7 +119,7 @@ class CaptionRows:
     def __len__(self):
         return len(self.images)
 
-    def overview(self, facts: Mapping[str, Any]) -> dict[str, str]:
+    def overview(self, facts: Facts) -> dict[str, str]:
         """Lines of the start-up table; `facts` are those of run.json about the data."""
         processor = self.images.processor
         height, width = processor.shape

@@ -46,7 +46,7 @@ from train.tasks.classify.loss import loss
 from train.tasks.classify.options import Classify
 from train.tasks.classify.predict import PREDICTOR
 from train.tasks.classify.rows import Examples
-from train.tasks.record import HfSource, Saved, Task, head_classes
+from train.tasks.record import Facts, HfSource, Saved, Task, head_classes
 from train.text import tokenize
 
 
@@ -208,7 +208,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     return {"task.kind": kinds.get(folder.fields.get("problem_type") or "", default)}
 
 
-def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data. Raises UserError for
     a run whose pairs are not joined."""
     if run.task.pairs != "joined":

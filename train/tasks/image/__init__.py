@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def load(model: Config) -> "Task":
     """The task: of sounds, where the model reads frames."""
     if reads_frames(model.input):
-        from train.tasks.sounds.task import SOUNDS
+        from train.tasks.image.sounds.task import SOUNDS
 
         return SOUNDS
     from train.tasks.image.task import IMAGE

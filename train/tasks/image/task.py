@@ -44,7 +44,7 @@ from train.tasks.classification import class_losses, counted
 from train.tasks.image import attention
 from train.tasks.image.options import Image
 from train.tasks.image.predict import PREDICTOR
-from train.tasks.record import Saved, Task, head_classes
+from train.tasks.record import Facts, Saved, Task, head_classes
 
 # Classes among which the right one is looked for.
 _TOP = 5
@@ -222,7 +222,7 @@ def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[Im
     sheets.contact_sheet(np.concatenate(pictures), titles, path)
 
 
-def hf_fields(run: Run[Image], processor: AnyProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Image], processor: AnyProcessor, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     labels = {str(index): label for index, label in enumerate(facts["classes"])}
     return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}

@@ -42,7 +42,7 @@ from train.settings.schema import Run
 from train.tasks.lm.options import Lm
 from train.tasks.lm.predict import PREDICTOR
 from train.tasks.lm.rows import PackedRows, WindowRows, count_behind, count_between, marked_windows, tokenizer_windows
-from train.tasks.record import TOKENIZER_MARKS, HfSource, Saved, Task
+from train.tasks.record import TOKENIZER_MARKS, Facts, HfSource, Saved, Task
 from train.text import tokenize
 from train.text.special import document_marks, made_up_mark
 
@@ -243,7 +243,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     return {"task.windows": True, "batch.length": _LENGTH}  # a text needs no mark before it
 
 
-def hf_fields(run: Run[Lm], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Lm], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     marks = document_marks(tokenizer)
     return {"bos_token_id": marks.first, "eos_token_id": marks.last}

@@ -32,7 +32,7 @@ from train.metrics.scores import confusion
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.record import HfSource, Saved, Task, head_classes
+from train.tasks.record import Facts, HfSource, Saved, Task, head_classes
 from train.tasks.tag import metric, news, source
 from train.tasks.tag.loss import loss
 from train.tasks.tag.options import Tag
@@ -231,7 +231,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     return {"data.field": source.WORDS, "data.label": source.TAGS}
 
 
-def hf_fields(run: Run[Tag], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Tag], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     names = facts["classes"]
     return {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def load(model: Config) -> "Task":
     """The task: of sounds, where the encoder reads frames."""
     if model.encoder.input is not None and reads_frames(model.encoder.input):
-        from train.tasks.speech.task import SPEECH
+        from train.tasks.translate.speech.task import SPEECH
 
         return SPEECH
     from train.tasks.translate.task import TRANSLATE

@@ -41,14 +41,14 @@ from train.metrics import scores
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.record import HfSource, Saved, Task
+from train.tasks.record import Facts, HfSource, Saved, Task
 from train.tasks.translate import marks, translation
 from train.tasks.translate.options import EARLY_STOPPING, Translate
 from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
 from train.tasks.translate.source import columns_of, load_pairs
 from train.text import tokenize
-from train.text.special import generation_of
+from train.text.special import AnyTokenizer, generation_of
 
 
 def specs(run: Run[Translate]) -> tfm.Seq2Seq:
@@ -219,9 +219,10 @@ def report(
     plots.alignments([translation.word_alignment(params, run, corpus.processor, *pair) for pair in drawn], folder)
 
 
-def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
-    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
-    tokens, generation = folder.processor.get_vocab_size(), generation_of(folder.processor)
+def hf_run_values(head: str, folder: HfSource, tokenizer: AnyTokenizer | None = None) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; the `tokenizer` is its processor, or a part."""
+    tokenizer = tokenizer or folder.processor
+    tokens, generation = tokenizer.get_vocab_size(), generation_of(tokenizer)
     values = {} if generation is None else generation.values
     names = ("decoder_start_token_id", "pad_token_id")
     ids = [values.get(names[0]), *(folder.fields.get(name) for name in names)]
@@ -234,16 +235,16 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     ends = "likely" if generation is None else generation.early_stopping
     early = next(name for name, value in EARLY_STOPPING.items() if value == ends)
     return {
-        "task.start": folder.processor.id_to_token(start),
+        "task.start": tokenizer.id_to_token(start),
         "task.beams": values.get("num_beams", 1),
         "task.length_penalty": values.get("length_penalty", 1.0),
         "task.length_offset": 0.0,
         "task.early_stopping": early,
-        **marks.of_folder(folder.processor, start),
+        **marks.of_folder(tokenizer, start),
     }
 
 
-def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     from tfm.hf.generation import early_stopping_field
 

@@ -15,9 +15,9 @@ from train.screens.finite import checked
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.sounds.rows import Sounds
-from train.tasks.speech.rows import SpeechProcessor
 from train.tasks.translate import marks
 from train.tasks.translate.options import Translate
+from train.tasks.translate.speech.rows import SpeechProcessor
 from train.tasks.translate.translation import beam_of, limit_new_tokens
 from train.text import tokenize
 

@@ -13,7 +13,7 @@ A row is a sound and its text, in 8 target places (| begins and ends a text):
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -34,16 +34,15 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.sounds import sheets, sources, synthetic
 from train.sounds.processor import SoundProcessor, run_processor
-from train.sounds.rows import Sounds
-from train.tasks.record import HfSource, Saved, Task
-from train.tasks.sounds.task import frame_fields
-from train.tasks.speech.predict import PREDICTOR
-from train.tasks.speech.rows import SPEECH_PROCESSOR, SpeechProcessor, SpeechRows
-from train.tasks.speech.transcription import alignment, transcribe
+from train.sounds.rows import Sounds, frame_fields
+from train.tasks.record import Saved, Task
 from train.tasks.translate import marks
 from train.tasks.translate.options import Translate
 from train.tasks.translate.source import columns_of
-from train.tasks.translate.task import TRANSLATE, specs
+from train.tasks.translate.speech.predict import PREDICTOR
+from train.tasks.translate.speech.rows import SPEECH_PROCESSOR, SpeechProcessor, SpeechRows
+from train.tasks.translate.speech.transcription import alignment, transcribe
+from train.tasks.translate.task import TRANSLATE, hf_run_values, specs
 from train.text import tokenize
 
 # Built-in sounds to train on and to validate on, their digits, and those that are shown after a run.
@@ -100,7 +99,7 @@ def load(run: Run[Translate], log: Log, saved: Saved | None = None, valid_only: 
     columns = columns_of(run.data, run.task)
     parts = sources.load(run.data, columns, lambda: _builtin(*columns.texts), log, valid_only)
     sounds, kept_tokenizer = _parts_of(saved.processor if saved else None)
-    processor = run_processor(run, run.model.encoder.input, sounds)
+    processor = run_processor(run, tfm.encoder_config(run.model).input, sounds)
     tokenizer = kept_tokenizer or tokenize.load(run.tokenizer, [row["label"] for row in parts[0]], log)
     template, length = marks.template(tokenizer, run.task), run.batch.length
     dropped = 0
@@ -135,7 +134,7 @@ def load(run: Run[Translate], log: Log, saved: Saved | None = None, valid_only: 
     return Corpus(run, SpeechProcessor(processor, tokenizer), train_rows, valid_rows, sizes, facts)
 
 
-def _parts_of(processor: Any) -> tuple[Any, Any]:
+def _parts_of(processor: object) -> tuple[SoundProcessor | None, Any]:
     """The processor of sounds and the tokenizer of another run, which may have one of them alone, or none."""
     if isinstance(processor, SpeechProcessor):
         return processor
@@ -174,7 +173,7 @@ def generation_metrics(
     log: Log,
     during_training: bool = False,
     against: str | None = None,
-) -> dict[str, Any]:
+) -> dict[str, float]:
     """The word error rate, and the share of sounds without an error: of `--task.bleu` sounds during training."""
     if during_training and not run.task.bleu:
         return {}
@@ -211,20 +210,6 @@ def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[Sp
     sheets.spectrograms(spectrograms, titles, path)
 
 
-class _TextFolder(NamedTuple):
-    """A Hugging Face folder whose processor is the tokenizer alone."""
-
-    path: Path
-    fields: dict[str, Any]
-    processor: Any
-    modules: Any = None
-
-    @classmethod
-    def of(cls, folder: HfSource) -> "_TextFolder":
-        """What is said of texts."""
-        return cls(folder.path, folder.fields, folder.processor.tokenizer)
-
-
 SPEECH = Task(
     specs=specs,
     batch_spec=batch_spec,
@@ -242,7 +227,7 @@ SPEECH = Task(
     contact_sheet=contact_sheet,
     hf_heads=("seq2seq",),
     hf_tokens=TRANSLATE.hf_tokens,
-    hf_run_values=lambda head, folder: TRANSLATE.hf_run_values(head, _TextFolder.of(folder)),
+    hf_run_values=lambda head, folder: hf_run_values(head, folder, folder.processor.tokenizer),
     hf_fields=lambda run, processor, facts: TRANSLATE.hf_fields(run, processor.tokenizer, facts),
     hf_template=TRANSLATE.hf_template,
     hf_tokenizer_fields=TRANSLATE.hf_tokenizer_fields,

@@ -1,7 +1,6 @@
 """Rows of sounds with a class each."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from train.data.labels import LossFields
 from train.data.sources.files import Row
 from train.sounds.processor import SoundProcessor
 from train.sounds.rows import Sounds
+from train.tasks.record import Facts
 
 # Classes that the start-up table names.
 _NAMED = 12
@@ -31,7 +31,7 @@ class SoundRows:
         """What tells sounds apart."""
         return self.sounds.names
 
-    def overview(self, facts: Mapping[str, Any]) -> dict[str, str]:
+    def overview(self, facts: Facts) -> dict[str, str]:
         """Lines of the start-up table; `facts` are those of run.json about the data."""
         processor, length = self.sounds.processor, self.sounds.length
         train, valid = (facts[name] // length for name in ("train_tokens", "eval_tokens"))
@@ -49,7 +49,7 @@ class SoundRows:
         return iter(())
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """The fields of `train.tasks.sounds.task`."""
+        """The fields of `train.tasks.image.sounds.task`."""
         labels, is_row = self.labels[rows], rows >= 0
         none = np.zeros(len(rows), np.float32)
         return self.sounds.batch(rows) | {"labels": labels, "withheld": none} | self.loss.fields(labels, is_row)

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from tfm.config.model import Config
 from train.data.processors import TOKENIZER, ProcessorKind
 from train.data.tokens import TokenizedTexts
 from train.settings.schema import Run
 from train.sounds.processor import SOUND_PROCESSOR, SoundProcessor
 from train.sounds.rows import Sounds
+from train.tasks.record import Facts
 from train.text.hf_tokenizer import MarksTexts
+from train.text.special import AnyTokenizer
 from train.text.tokenize import SequenceTemplate
 
 
@@ -19,7 +22,7 @@ class SpeechProcessor(NamedTuple):
     """What turns sounds into frames, and texts into tokens."""
 
     sounds: SoundProcessor
-    tokenizer: Any
+    tokenizer: AnyTokenizer
 
 
 class SpeechRows:
@@ -51,7 +54,7 @@ class SpeechRows:
         """What tells sounds apart."""
         return self.sounds.names
 
-    def overview(self, facts: Mapping[str, Any]) -> dict[str, str]:
+    def overview(self, facts: Facts) -> dict[str, str]:
         """Lines of the start-up table; `facts` are those of run.json about the data."""
         processor = self.sounds.processor
         seconds, dropped = processor.samples / processor.rate, facts["long"]
@@ -69,7 +72,7 @@ class SpeechRows:
         return self.ids.split()
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """The fields of `train.tasks.speech.task`."""
+        """The fields of `train.tasks.translate.speech.task`."""
         prefix, suffix = self.template.target
         targets = np.full((len(rows), self.length), self.template.pad, np.int32)
         valid = np.zeros((len(rows), self.length), np.int32)
@@ -95,7 +98,7 @@ def _read(sounds: Path, *tokenizer: Path) -> SpeechProcessor:
     return SpeechProcessor(SOUND_PROCESSOR.read(sounds), TOKENIZER.read(*tokenizer))
 
 
-def _read_hf(folder: Path, model: Any) -> SpeechProcessor:
+def _read_hf(folder: Path, model: Config) -> SpeechProcessor:
     return SpeechProcessor(SOUND_PROCESSOR.read_hf(folder, model), TOKENIZER.read_hf(folder, model))
 
 

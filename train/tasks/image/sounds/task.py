@@ -32,12 +32,13 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.sounds import sheets, sources, synthetic
 from train.sounds.processor import SOUND_PROCESSOR, run_processor
+from train.sounds.rows import frame_fields
 from train.tasks.classification import counted
 from train.tasks.image.options import Image
+from train.tasks.image.sounds.predict import PREDICTOR
+from train.tasks.image.sounds.rows import SoundRows
 from train.tasks.image.task import IMAGE, measured_of, metrics, sums
 from train.tasks.record import Saved, Task, head_classes
-from train.tasks.sounds.predict import PREDICTOR
-from train.tasks.sounds.rows import SoundRows
 
 # Built-in sounds to train on and to validate on; sounds of plots/mistakes.png.
 _TRAIN, _VALID, _MISTAKES = 2000, 500, 12
@@ -58,13 +59,6 @@ def batch_spec(run: Run[Image]) -> dict[str, Field]:
         "withheld": Field("B", np.float32),
         **smoothing,
     }
-
-
-def frame_fields(run: Run, model: tfm.Config) -> dict[str, Field]:
-    """The fields of sounds for a model, or an encoder, that reads frames."""
-    sizes = dict(zip("tc", model.input.array_shape or (), strict=True))
-    frames = Field("Btc", np.float32, sizes, counts_tokens=True, row_tokens=model.input.max_length(model))
-    return {"frames": frames, "lengths": Field("B", np.int32)}
 
 
 def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
