@@ -219,7 +219,7 @@ def report(
     plots.alignments([translation.word_alignment(params, run, corpus.processor, *pair) for pair in drawn], folder)
 
 
-def hf_run_values(head: str, folder: HfSource, tokenizer: AnyTokenizer | None = None) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource, tokenizer: "AnyTokenizer | None" = None) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; the `tokenizer` is its processor, or a part."""
     tokenizer = tokenizer or folder.processor
     tokens, generation = tokenizer.get_vocab_size(), generation_of(tokenizer)
