@@ -13,6 +13,7 @@ import tfm
 from tfm.sharding import shard_like
 from train.lab.check.result import Result, not_applicable, relative
 from train.lab.check.subject import HostBatch, Influence, Subject
+from train.tasks.translate.speech.transcription import encode_sounds
 from train.training import step
 
 # The largest derivative for a token that must not be seen, over that for one that may: 0 but for rounding.
@@ -250,7 +251,9 @@ def _cached_losses(subject: Subject, batch: dict[str, jax.Array]) -> jax.Array:
 
 
 def _language_model(config: tfm.Config, params, batch: dict[str, jax.Array]) -> tfm.CausalLM:
-    """The language model of a batch: of the translations of its sources, or of all texts."""
+    """The language model of a batch: of the translations of its sources, of what is said in its sounds, or of texts."""
+    if "frames" in batch:
+        return encode_sounds(config, params, batch["frames"], batch["lengths"])
     if isinstance(params, tfm.Seq2Seq):
         return tfm.encode_source(params, config, batch["tokens"], batch["segments"] == 1)
     return params
