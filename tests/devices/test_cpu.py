@@ -83,6 +83,20 @@ def test_threads_wait_while_cores_are_to_be_awake(humble):
     assert humble() == 0
 
 
+def test_threads_end_with_their_usual_priority(humble, monkeypatch):
+    """On a busy machine one of the lowest priority would not come to its end."""
+    policies, set_policy = {}, os.sched_setscheduler
+
+    def recorded(thread, policy, parameters):
+        set_policy(thread, policy, parameters)
+        policies.setdefault(thread, []).append(policy)
+
+    monkeypatch.setattr(os, "sched_setscheduler", recorded)
+    with cpu.awake(jax.devices()[:2]):
+        assert humble() == 2
+    assert list(policies.values()) == 3 * [[os.SCHED_IDLE, os.SCHED_OTHER]]
+
+
 def test_nothing_waits_where_time_is_limited_or_priority_is_refused(humble, monkeypatch):
     def refused(*arguments):
         raise PermissionError

@@ -96,9 +96,12 @@ def awake(devices: "Sequence[Device]", keep_awake: str = "auto") -> Iterator[Non
     try:
         for thread in threads:
             thread.start()
-            _set_idle_priority(thread.native_id or 0)
+            _set_priority(thread.native_id or 0, "SCHED_IDLE")
         yield
     finally:
+        # On a busy machine a thread of the lowest priority does not come to its end, and its process waits for it.
+        for thread in threads:
+            _set_priority(thread.native_id or 0, "SCHED_OTHER")
         libc.pthread_spin_unlock(lock)
         for thread in threads:
             thread.join()
@@ -119,18 +122,23 @@ def keeps_awake(devices: "Sequence[Device]", keep_awake: str) -> bool:
 
 def _idle_priority_works() -> bool:
     """Whether a thread of this process may take the lowest priority."""
-    results: list[bool] = []
-    thread = threading.Thread(target=lambda: results.append(_set_idle_priority(threading.get_native_id())))
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
     thread.start()
+    works = _set_priority(thread.native_id or 0, "SCHED_IDLE")
+    _set_priority(thread.native_id or 0, "SCHED_OTHER")
+    end.set()
     thread.join()
-    return results == [True]
+    return works
 
 
-def _set_idle_priority(thread: int) -> bool:
-    """Gives a thread the lowest priority; False if the system refuses, or is not Linux."""
+def _set_priority(thread: int, policy: str) -> bool:
+    """Gives a thread the lowest priority, `SCHED_IDLE`, or its usual one, `SCHED_OTHER`; False if the system refuses,
+    or is not Linux."""
     with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-        return os.sched_getscheduler(thread) == os.SCHED_IDLE
+        value = getattr(os, policy)
+        os.sched_setscheduler(thread, value, os.sched_param(0))
+        return os.sched_getscheduler(thread) == value
     return False
 
 

@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
         """Rows of the start-up table."""
         size = human_bytes(self.memory["all"])
         return {
-            "attention": "; ".join(self.kernels),
+            "attention": "; ".join(self.kernels) or "none",
             "memory": f"about {size} a device ({advice.breakdown(self.memory)})",
         }
 
