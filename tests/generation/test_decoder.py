@@ -70,6 +70,18 @@ def test_a_stream_shows_what_decode_returns(decoder, stops):
     assert len(decoded.pieces) == len(decoded.logprobs)
 
 
+def test_texts_of_a_folder_end_a_completion_and_stay(decoder):
+    """As stop_strings in transformers; a bar in one is a letter."""
+    read = decoder()
+    read.ends = ("war", "|", "größer")
+    out = io.StringIO()
+    streamed = read.stream(None, [1], 100, out, "heading|")
+    ((decoded,),) = read.decode(None, [[1]], np.array([0]), [100])
+    assert streamed == decoded._replace(streamed=True)
+    assert decoded.text == "".join(decoded.pieces).replace("\ufffd\ufffd", "ä") == TEXT[2:].partition("war")[0] + "war"
+    assert out.getvalue() == f"heading|{decoded.text}\n"
+
+
 def test_seeds_follow_the_numbers_of_the_rows(decoder):
     completions = decoder().decode(None, [[1], [1], [1]], np.array([0, 2, 2]), [8] * 3)
     assert [completion.text for (completion,) in completions] == [spell([], TEXT.encode()[n:][:8]) for n in (2, 4, 4)]

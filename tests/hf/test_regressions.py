@@ -23,6 +23,7 @@ BERT = {
     "model_type": "bert", "vocab_size": 11, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
     "intermediate_size": 6, "max_position_embeddings": 5, "architectures": ["BertForMaskedLM"],
 }  # fmt: skip
+CLASSES = BERT | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}
 T5 = {"model_type": "t5", "vocab_size": 11, "d_model": 4, "d_kv": 2, "d_ff": 6, "num_layers": 1, "num_heads": 2}
 BART = {
     "model_type": "bart", "vocab_size": 11, "d_model": 4, "encoder_layers": 1, "decoder_layers": 1,
@@ -185,6 +186,7 @@ def test_windows_of_qwen():
             BERT | {"architectures": ["BertForSequenceClassification"], "num_labels": 3, "id2label": {"0": "a"}},
             "num_labels=3 and the number of classes in id2label=1",
         ),
+        (CLASSES | {"label2id": {"a": 1, "b": 0}}, "id2label.0='a' and label2id.a=1, which must be equal"),
     ],
 )
 def test_one_fact_under_two_names(fields, sentence):
@@ -195,6 +197,7 @@ def test_one_fact_under_two_names(fields, sentence):
 def test_the_second_name_alone():
     assert config_of(GPT2, n_embd=None, hidden_size=8).width == 8
     assert config_of(BERT, architectures=["BertForSequenceClassification"], num_labels=3).classes == 3
+    assert config_of(CLASSES, label2id={"LABEL_0": 0, "LABEL_1": 1}).classes == 2  # of another head
     gated = config_of(T5, feed_forward_proj="gated-gelu", dense_act_fn="gelu_new", is_gated_act=True)
     assert gated.activation == "geglu_tanh"
 
@@ -316,3 +319,16 @@ def test_what_transformers_saves_with_every_head_is_not_said(tmp_path):
     pooler = {f"fnet.pooler.dense.{name}": draw(name, (4,)) for name in ("weight", "bias")}
     folder, _ = save(tmp_path, fields, lambda arrays: arrays.update(pooler))
     assert not any("also has" in sentence for sentence in read(folder)[2])
+
+
+# ---------------------------------------------------------------- adapters
+
+
+def test_an_adapter_beside_a_model(tmp_path):
+    """transformers would read the base that the adapter names, and apply it."""
+    save(tmp_path, BERT)
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
+    with pytest.raises(
+        ValueError, match=r"adapter_config.json lies beside a model.*=some/base.*name it with --adapter"
+    ):
+        from_hf(tmp_path)

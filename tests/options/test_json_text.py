@@ -31,6 +31,7 @@ def test_values_are_those_of_json(value):
     [
         ("{", "x is not JSON: Expecting property name"),
         ("", "x is not JSON"),
+        ('{"b": [{"a": 1, "a": 2}]}', "x is not JSON: an object has 'a' twice, with two values; remove one"),
         ("NaN", "x is not JSON: NaN is not a finite number"),
         ('{"a": [-Infinity]}', "x is not JSON: -Infinity is not a finite number"),
         ("1e999", "x is not JSON: 1e999 is not a finite number"),

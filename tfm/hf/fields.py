@@ -161,9 +161,17 @@ GATED = {
 def class_names(fields: Fields) -> list[str]:
     """The names of the classes, in the order of the outputs; [] where config.json has none.
 
-    Raises ValueError where they are not numbered from 0 on.
+    Raises ValueError where they are not numbered from 0 on, and where label2id gives one of them another number; other
+    names in label2id are those of another head.
     """
     labels = {str(index): str(label) for index, label in (fields.get("id2label") or {}).items()}
+    numbers = fields.get("label2id") or {}
+    for index, label in labels.items():
+        if str(numbers.get(label, index)) != index and [*labels.values()].count(label) == 1:
+            raise ValueError(
+                f"config.json has id2label.{index}={label!r} and label2id.{label}={numbers[label]}, which must be "
+                "equal; correct one of them"
+            )
     for index in map(str, range(len(labels))):
         if index not in labels:
             raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {index}; correct it")

@@ -82,6 +82,7 @@ def open_folder(
     hf_family: instead of the one that fields name
     """
     folder = Path(folder)
+    _check_no_adapter(folder)
     fields = read_config(folder) if fields is None else fields
     hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
@@ -107,6 +108,17 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} {fault}; give the folder of a model that was saved with save_pretrained or downloaded whole"
         )
     return read_object(path)
+
+
+def _check_no_adapter(folder: Path):
+    """Raises ValueError for an adapter beside a model: transformers reads its base and applies it."""
+    path = folder / "adapter_config.json"
+    if path.is_file() and (folder / "config.json").is_file():
+        base = read_object(path).get("base_model_name_or_path")
+        raise ValueError(
+            f"{path} lies beside a model: transformers reads base_model_name_or_path={base} there, and applies the "
+            "adapter to it; put the adapter into a folder of its own and name it with --adapter, or remove the file"
+        )
 
 
 def open_weights(folder: Path, fields: Fields) -> Weights:

@@ -119,4 +119,14 @@ def _not_a_number(text: str) -> NoReturn:
     raise ValueError(f"{text[:40]} is not a finite number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_not_a_number, parse_float=_finite)
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. Raises ValueError where a name stands twice with two values."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        for name, value in pairs:
+            if value != values[name]:
+                raise ValueError(f"an object has {name[:40]!r} twice, with two values; remove one")
+    return values
+
+
+_DECODER = json.JSONDecoder(parse_constant=_not_a_number, parse_float=_finite, object_pairs_hook=_unique)

@@ -24,11 +24,14 @@ def _sentences(document: str) -> list[str]:
     return [part for start, end in itertools.pairwise(places) if (part := document[start:end]).strip()]
 
 
-def fill(fields: Mapping[str, np.ndarray], place: tuple[int, ...], ids: np.ndarray, second: int):
-    """Writes a row of tokens into the fields tokens, types and valid [...,T]; its second text starts at `second`."""
+def fill(fields: Mapping[str, np.ndarray], place: tuple[int, ...], ids: np.ndarray, second: int, kind: int = 1):
+    """Writes a row of tokens into the fields tokens, types and valid [...,T].
+
+    Its second text, of the type `kind`, starts at `second`.
+    """
     fields["tokens"][place][: len(ids)] = ids
     fields["valid"][place][: len(ids)] = 1
-    fields["types"][place][second : len(ids)] = 1
+    fields["types"][place][second : len(ids)] = kind
 
 
 def join(

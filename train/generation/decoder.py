@@ -59,6 +59,7 @@ class Decoder:
         self.strategy = choice.strategy
         self.spell = spell
         self.stops = stops
+        self.ends = choice.ends
         self.sliding_context = sliding_context
         self.draft: tfm.NGram | tfm.DraftModel | None = None
         self.tokens_per_pass: list[float] = []  # with a draft, of every batch of texts
@@ -82,9 +83,9 @@ class Decoder:
         generation = self._generation(model, prompts, rows, limits, read)
         stopped = False
         while not generation.done and not stopped:
-            generation.advance(_STRIDE if self.stops else max(limits))
+            generation.advance(_STRIDE if self.has_stops else max(limits))
             self._check(model, prompts, generation.logprobs)
-            stopped = bool(self.stops) and all(map(self.has_stop, map(self.spell, prompts, generation.tokens)))
+            stopped = self.has_stops and all(map(self.has_stop, map(self.spell, prompts, generation.tokens)))
         self._count_passes(generation)
         return [[completion] for completion in map(self.complete, prompts, generation.tokens, generation.logprobs)]
 
@@ -168,20 +169,27 @@ class Decoder:
         if self.has_stop(text):
             counts = range(len(tokens) + 1)
             tokens = tokens[: next(count for count in counts if self.has_stop(self.spell(prompt, tokens[:count])))]
+            text = self.spell(prompt, tokens) if self.ends else text
         pieces = [self.tokenizer.decode([token], skip_special_tokens=False) for token in tokens]
         return Completion(self._before_stop(text), pieces, logprobs[: len(tokens)])
 
     def stable(self, text: str, done: bool) -> str:
         """The part of a text that stays: its end may be half a character, or the beginning of a stop."""
         text = self._before_stop(text)
+        text = text[: min((text.index(end) + len(end) for end in self.ends if end in text), default=len(text))]
         if done:
             return text
-        longest_stop = max((len(stop) for stop in self.stops), default=1)
+        longest_stop = max((len(stop) for stop in (*self.stops, *self.ends)), default=1)
         return text[: max(0, len(text.rstrip("\ufffd")) - longest_stop + 1)]
 
     def has_stop(self, text: str) -> bool:
         """Whether a text that ends a completion is in it."""
-        return any(stop in text for stop in self.stops)
+        return any(stop in text for stop in (*self.stops, *self.ends))
+
+    @property
+    def has_stops(self) -> bool:
+        """Whether a text may end a completion."""
+        return bool(self.stops or self.ends)
 
     def _before_stop(self, text: str) -> str:
         return text[: min((text.index(stop) for stop in self.stops if stop in text), default=len(text))]

@@ -40,6 +40,7 @@ class Choice(NamedTuple):
     generation: what the folder says; None for a run of this project
     vocab: places of the vocabulary
     early: when a beam ends, as `tfm.Beam` has it
+    ends: texts of the folder that end one, and stay in it as in transformers
     """
 
     options: GenerateOptions
@@ -48,6 +49,7 @@ class Choice(NamedTuple):
     generation: "FolderGeneration | None"
     vocab: int
     early: bool | str
+    ends: tuple[str, ...] = ()
 
     def greedy(self, constraints: Any = None) -> tfm.Greedy:
         """The `tfm.Greedy` of the choice."""
@@ -107,16 +109,15 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
     defaults["top_k"] = defaults.get("top_k") or None
     if "beams" in explicit or (strategy == "beam" and values.get("num_beams", 1) == 1):
         defaults.pop("beams")
-    if values.get("stop_strings") and not options.stop:
-        texts = values["stop_strings"]
-        defaults["stop"] = texts if isinstance(texts, str) else "|".join(texts)
+    texts = values.get("stop_strings") or ()
+    ends = () if "stop" in explicit else (texts,) if isinstance(texts, str) else tuple(texts)
     try:
         options = dataclasses.replace(options, **{flag: v for flag, v in defaults.items() if flag not in explicit})
     except ValueError as error:
         raise UserError(f"{generation.source}: {error}") from error
     if "early_stopping" not in explicit:
         early = generation.early_stopping
-    return Choice(options, chosen, generation.stop, generation, vocab, early)
+    return Choice(options, chosen, generation.stop, generation, vocab, early, ends)
 
 
 def describe(choice: Choice) -> str:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tfm.params import PyTree
     from train.text.sentence_transformers import Modules
 
+# Kinds of heads whose rows have [CLS] and [SEP], whatever the tokenizer adds.
+_FRAMED = ("classify", "choice", "tag", "span")
+
 # Nothing of a saved run is changed.
 NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 
@@ -112,6 +115,8 @@ class HfFolder:
         """The tokenizer, or another processor that the task names."""
         with self._user_errors():
             processor = self._task_named(self._task_name).processor.read_hf(self.path, self._opened.config)
+            if self._opened.head.kind in _FRAMED and self._opened.config.images is None:
+                self._check_frame(processor)
         return _lower_cased(processor) if self.has_modules and self.modules.lower else processor
 
     @cached_property
@@ -220,6 +225,20 @@ class HfFolder:
         if tokenizer is None:
             return 0
         return tokenize.writing_model(model, tokenizer).head.input_only - model.head.input_only
+
+    def _check_frame(self, tokenizer: Any):
+        """Warns where the tokenizer puts something else around a text than rows of this model have."""
+        from train.text import special
+
+        before, _, after = special.added_tokens(tokenizer, "a")
+        roles = special.special_tokens(tokenizer)
+        if (before, after) != ([roles.cls], [roles.sep]):
+            own, read = ([tokenizer.id_to_token(token) for token in row] for row in (before + after, roles[2:4]))
+            warnings.warn(
+                f"{self.path}: the tokenizer puts {own} around a text, and this model reads texts between {read}; "
+                "correct its post_processor where transformers gave other answers",
+                stacklevel=3,
+            )
 
     def _user_errors(self) -> contextlib.AbstractContextManager[None]:
         """Turns the library's errors about the folder into UserError."""

@@ -8,7 +8,7 @@ from train.data import pairs
 from train.data.tokens import in_memory
 from train.settings.predict import PredictOptions
 from train.tasks.record import AttendedRow, Folder
-from train.text import tokenize
+from train.text import pair_types, tokenize
 
 
 def joined(folder: Folder, *texts: str) -> AttendedRow:
@@ -17,7 +17,8 @@ def joined(folder: Folder, *texts: str) -> AttendedRow:
     encoded = in_memory(tokenizer, list(texts))
     specials, separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
     ids = [encoded[index] for index in range(len(texts))]
-    return AttendedRow(*pairs.join(ids, folder.config.batch.length, specials, separators))
+    row, second = pairs.join(ids, folder.config.batch.length, specials, separators)
+    return AttendedRow(row, second if pair_types.second_type(tokenizer) else len(row))
 
 
 def text_alone(options: PredictOptions, folder: Folder) -> AttendedRow:

@@ -5,12 +5,12 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from tfm.options.choices import check_type
+from tfm.options.choices import check_object, check_type
 from tfm.options.json_text import read_object, read_text
 from train.files.strict_json import json_text
-from train.text import default_tokens, tokenizer_files
+from train.text import default_tokens, pair_types, tokenizer_files
 from train.text.special import (
     CONFIGURED,
     ROLES,
@@ -73,6 +73,7 @@ def configured(
             token = next((usual for usual in ROLES.get(role, ()) if tokenizer.token_to_id(usual) is not None), None)
         if token is not None:
             texts[name] = token
+    texts[pair_types.FIELD] = pair_types.input_names(folder / CONFIG, class_name, config, model_fields)
     _add_special(tokenizer, files, texts)
     if check_type(f"{folder / CONFIG}: split_special_tokens", config.get("split_special_tokens"), bool | None):
         tokenizer.encode_special_tokens = True
@@ -151,7 +152,15 @@ def _of_padding(padding: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str,
 def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that stay with the tokenizer; a file with a chat template comes before another one in the field, which
     is said."""
+    sides = dict.fromkeys(("padding_side", "truncation_side"), Literal["left", "right"] | None)
+    check_object(f"{folder / CONFIG}: ", config, sides)
     kept = {name: config[name] for name in KEPT if config.get(name) is not None}
+    if kept.get("truncation_side") == "left":
+        warnings.warn(
+            f"{folder / CONFIG}: truncation_side=left: train.embed keeps the end of a text that is too long; other "
+            "commands keep its beginning",
+            stacklevel=2,
+        )
     if (folder / TEMPLATE).is_file():
         template = read_text(folder / TEMPLATE)
         if kept.get("chat_template", template) != template:

@@ -14,6 +14,7 @@ from train.settings.schema import Run
 from train.text import (
     hf_roles,
     languages,
+    pair_types,
     tokenize,
     tokenizer_checks,
     tokenizer_classes,
@@ -72,7 +73,7 @@ def _read(folder: Path) -> "tuple[Tokenizer, Mapping[str, Any]]":
         return tokenizer_classes.read(folder), {}
     tokenizer, padding = tokenizer_kinds.read_padded(path)
     files = tokenizer_files.read(folder)
-    tokenizer_classes.add_tokens(tokenizer, files)
+    tokenizer_files.add_tokens(tokenizer, files)
     tokenizer_checks.check(tokenizer, files)
     return tokenizer, padding
 
@@ -127,7 +128,7 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
     exported.save(str(folder / "tokenizer.json"))
     if text := target_text(tokenizer):
         (folder / TARGET).write_text(text, encoding="utf-8")
-    types = ["token_type_ids"] if run.model.sizes.get("Y", 0) > 1 else []
+    types = [pair_types.TYPES] if run.model.sizes.get("Y", 0) > 1 and pair_types.second_type(tokenizer) else []
     options = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": run.model.length,
@@ -135,7 +136,7 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
         **{token: names.get(role) for token, role in roles.items()},
         **(tokenizer.fields if isinstance(tokenizer, ConfiguredTokenizer) else {}),
         **task.hf_tokenizer_fields(run, tokenizer),
-        "model_input_names": ["input_ids", *types, "attention_mask"],
+        pair_types.FIELD: ["input_ids", *types, "attention_mask"],
     }
     (folder / "tokenizer_config.json").write_text(json_text(options, indent=2) + "\n")
 

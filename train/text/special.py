@@ -135,6 +135,11 @@ def made_up_mark(tokenizer: AnyTokenizer) -> str:
     return f"the tokenizer names no eos_token, sep_token or pad_token: token 0, {token!r}, stands between documents"
 
 
+def truncates_left(tokenizer: Any) -> bool:
+    """Whether the tokenizer of a folder takes away the beginning of a text that is too long."""
+    return isinstance(tokenizer, ConfiguredTokenizer) and tokenizer.fields.get("truncation_side") == "left"
+
+
 def generation_of(tokenizer: Any) -> "FolderGeneration | None":
     """How the folder that a tokenizer is from wants text to be written; None for a tokenizer of this project."""
     return tokenizer.generation if isinstance(tokenizer, ConfiguredTokenizer) else None

@@ -5,7 +5,7 @@ and Llama puts <s> before a text. transformers 5 has dropped both where no file 
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -240,7 +240,7 @@ def _with_special(rules: TokenizerClass, build: "Build", files: TokenizerFiles) 
     tokenizer_files.check_special(files, rules.files[0], tokenizer, rules.special)
     for sentence in rules.differs(files):
         warnings.warn(sentence, stacklevel=2)
-    add_tokens(tokenizer, files, _named(tokenizer, rules, files))
+    tokenizer_files.add_tokens(tokenizer, files, _named(tokenizer, rules, files))
     tokenizer.post_processor = post_processor(tokenizer, rules, files, names)
     return tokenizer
 
@@ -258,19 +258,6 @@ def _named(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles)
             token = AddedToken(rules.special[field], normalized=False, special=True)
         if token is not None:
             yield AddedToken(token.content, lstrip=True, normalized=False, special=True) if spaced else token
-
-
-def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[AddedToken]" = ()) -> None:
-    """Adds the tokens beside the vocabulary. Raises ValueError where one gets another id than the folder gives it."""
-    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    numbered = [token for _, token in sorted(files.numbered.items())]
-    tokenizer.add_tokens([token for token in (*numbered, *named, *files.extra) if token.content not in added])
-    for index, token in files.numbered.items():
-        if tokenizer.token_to_id(token.content) != index:
-            raise ValueError(
-                f"{token.content!r} is token {index} in added_tokens_decoder or added_tokens.json and "
-                f"{tokenizer.token_to_id(token.content)} in its vocabulary; make them equal"
-            )
 
 
 def post_processor(

@@ -5,7 +5,7 @@ the same thing in two ways, nothing is taken: the error names both.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -21,7 +21,7 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 
 MAP = "special_tokens_map.json"
 UNKNOWN = "\U000132f9"  # a character that no tokenizer knows
-_CONFIG, _ADDED = "tokenizer_config.json", "added_tokens.json"
+_CONFIG, _ADDED, _DECODER = "tokenizer_config.json", "added_tokens.json", "added_tokens_decoder"
 _Id = Annotated[int, Range(0, 1 << 24)]
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
@@ -92,7 +92,7 @@ def read(folder: Path) -> TokenizerFiles:
     options, special_map, model = (_object(folder / name) for name in (_CONFIG, MAP, "config.json"))
     check_object(f"{folder / _CONFIG}: ", options, dict.fromkeys(_SWITCHES, bool | None))
     _compare(folder, options, special_map)
-    sources = (options,) if "added_tokens_decoder" in options else (options, special_map)
+    sources = (options,) if _DECODER in options else (options, special_map)
     fields = {name: value for source in sources for name, value in source.items() if value is not None}
     special = {field: _added(folder, field, fields[field]) for field in SPECIAL if fields.get(field)}
     names = {token.content for token in special.values()}
@@ -144,6 +144,29 @@ def check_special(files: TokenizerFiles, vocabulary: str, tokenizer: "Tokenizer"
         warnings.warn(f"{vocabulary} lacks {default}, the {field} of the class{reason}: there is none", stacklevel=2)
 
 
+def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[AddedToken]" = ()) -> None:
+    """Adds the tokens beside the vocabulary; added_tokens_decoder counts for flags too, as in transformers.
+
+    Raises ValueError where a token gets another id than the folder gives it.
+    """
+    added = {token.content: repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
+    stated = {int(key) for key in files.options.get(_DECODER) or ()}
+    changed = {
+        token.content: token
+        for index, token in files.numbered.items()
+        if index in stated and added.get(token.content, "") not in ("", repr(token))
+    }
+    numbered = [token for _, token in sorted(files.numbered.items())]
+    new = [token for token in (*numbered, *named, *files.extra) if token.content not in added]
+    tokenizer.add_tokens([*changed.values(), *new])
+    for index, token in files.numbered.items():
+        if tokenizer.token_to_id(token.content) != index:
+            raise ValueError(
+                f"{token.content!r} is token {index} in {_DECODER} or {_ADDED} and "
+                f"{tokenizer.token_to_id(token.content)} in its vocabulary; make them equal"
+            )
+
+
 def dropped_flags(files: TokenizerFiles) -> Iterator[str]:
     """What transformers 5 does with special tokens that take the spaces around them, in classes that add them anew."""
     for field in sorted(files.flagged & files.special.keys()):
@@ -176,7 +199,7 @@ def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[s
         texts = [_added(folder, field, source[field]).content for source in (options, special_map) if source.get(field)]
         if len(set(texts)) > 1:
             raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and {texts[1]!r} in {MAP}; make them equal")
-        if texts and "added_tokens_decoder" not in options and special_map.get(field, "") is None:
+        if texts and _DECODER not in options and special_map.get(field, "") is None:
             raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and null in {MAP}; make them equal")
 
 
@@ -215,7 +238,7 @@ def _numbered(folder: Path, options: Mapping[str, object], special: set[str]) ->
 
     where = f"{folder / _CONFIG}: added_tokens_decoder"
     tokens: dict[int, AddedToken] = {}
-    for key, value in check_type(where, options.get("added_tokens_decoder") or {}, dict[str, dict]).items():
+    for key, value in check_type(where, options.get(_DECODER) or {}, dict[str, dict]).items():
         if not key.isdecimal():
             raise ValueError(f"{where} has the key {key!r}, where an id must stand")
         tokens[int(key)] = _added(folder, f"added_tokens_decoder.{key}", value)

@@ -129,9 +129,10 @@ class FolderEncoder:
             self.log.info(f"{overlong:,} of {len(texts):,} texts are cut at {self.window} tokens; --length reads all")
             sizes = np.minimum(sizes, capacity)
         cut = windows.cut(sizes.tolist(), capacity, capacity)
+        firsts = tokens.lengths - sizes if special.truncates_left(self.tokenizer) else np.zeros_like(sizes)
         rows = [
-            np.concatenate([self.prefix, tokens[text][start:end], self.suffix]).astype(np.int32)
-            for text, start, end in zip(*cut, strict=True)
+            np.concatenate([self.prefix, tokens[text][first + start : first + end], self.suffix]).astype(np.int32)
+            for text, start, end, first in zip(*cut, firsts[cut.texts], strict=True)
         ]
         lengths = np.array([len(row) for row in rows])
         if not lengths.all():

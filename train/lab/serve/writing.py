@@ -78,7 +78,7 @@ class PendingText:
         is_last = token in self.stops or len(self.tokens) == self.limit
         if not math.isfinite(logprob):
             raise ArithmeticError("the model gives a text no finite probability; look at its weights")
-        watched = self.is_shown or bool(self.decoder.stops)
+        watched = self.is_shown or self.decoder.has_stops
         if watched and not is_last and time.monotonic() - self.spelled >= _PACE:
             self.spelled = time.monotonic()
             text = self.decoder.spell(self.prompt, self.tokens)

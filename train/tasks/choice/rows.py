@@ -11,7 +11,7 @@ from train.data import pairs
 from train.data.labels import LossFields
 from train.data.text_rows import TextFields
 from train.data.tokens import TokenizedTexts
-from train.text import tokenize
+from train.text import pair_types, tokenize
 
 
 class ChoiceTokens(NamedTuple):
@@ -36,6 +36,7 @@ class Choices:
     def __init__(self, text: ChoiceTokens, labels: np.ndarray, count: int, length: int, tokenizer: Tokenizer):
         self.text, self.labels, self.count, self.length, self.loss = text, labels, count, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
+        self.second_type = pair_types.second_type(tokenizer)
         counts = np.diff(text.firsts)
         contexts = np.repeat(text.contexts.lengths, counts)
         self.tokens = int(contexts.sum()) + len(text.choices.ids)
@@ -66,7 +67,8 @@ class Choices:
                 continue
             for place, choice in enumerate(range(self.text.firsts[row], self.text.firsts[row + 1])):
                 texts = [self.text.contexts[row], self.text.choices[choice]]
-                pairs.fill(fields, (b, place), *pairs.join(texts, self.length, self.specials, self.separators))
+                ids, second = pairs.join(texts, self.length, self.specials, self.separators)
+                pairs.fill(fields, (b, place), ids, second, self.second_type)
         fields["present"] = fields["valid"][..., 0]  # every continuation has a [CLS]
         return fields | {"labels": self.labels[rows]} | self.loss.fields(self.labels[rows], rows >= 0)
 

@@ -9,7 +9,7 @@ from train.data import pairs
 from train.data.labels import LossFields
 from train.data.text_rows import TextFields
 from train.data.tokens import TokenizedTexts
-from train.text import tokenize
+from train.text import pair_types, tokenize
 
 
 class Examples:
@@ -33,6 +33,7 @@ class Examples:
     ):
         self.texts, self.labels, self.length, self.loss = texts, labels, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
+        self.second_type = pair_types.second_type(tokenizer)
         self.tokens = sum(len(text.ids) for text in texts)
         self.pairs, separators = pairs, self.separators if len(texts) > 1 else 0
         alone = [text.lengths + 2 for text in texts]
@@ -62,7 +63,8 @@ class Examples:
                 continue
             texts = [text[row] for text in self.texts]
             for place, part in enumerate(self._rows_of(texts)):
-                pairs.fill(fields, (b, place), *pairs.join(part, self.length, self.specials, self.separators))
+                ids, second = pairs.join(part, self.length, self.specials, self.separators)
+                pairs.fill(fields, (b, place), ids, second, self.second_type)
         labels = self.labels[rows]
         if count == 1:
             fields = {name: field[:, 0] for name, field in fields.items()}

@@ -17,7 +17,7 @@ from train.data.windows import best_windows, cut
 from train.screens.console import Log
 from train.tasks.span.options import Span
 from train.tasks.span.source import Question
-from train.text import control_tokens, tokenize
+from train.text import control_tokens, pair_types, tokenize
 
 # Passages that are tokenized together.
 _BATCH = 1000
@@ -52,6 +52,7 @@ class Passages:
         tokenizer = plain(tokenizer)
         self.questions, self.length = questions, length
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
+        self.second_type = pair_types.second_type(tokenizer)
         texts = encode([question.text for question in questions], tokenizer, log, f"questions of the {name}")
         max_question = min(options.max_question, length // 2 - 2)
         self.texts = [text.ids[:max_question] for text in texts]
@@ -105,9 +106,7 @@ class Passages:
             question, start, end = (int(array[row]) for array in self.windows)
             texts = [self.texts[question], self.passages[question].ids[start:end]]
             ids, first = pairs.join(texts, self.length, self.specials, self.separators)
-            fields["tokens"][b, : len(ids)] = ids
-            fields["valid"][b, : len(ids)] = 1
-            fields["types"][b, first : len(ids)] = 1
+            pairs.fill(fields, (b,), ids, first, self.second_type)
             fields["candidates"][b, first : len(ids) - 1] = 1
             answer_start, answer_end = self.answers[question]
             if start <= answer_start and answer_end < end:
