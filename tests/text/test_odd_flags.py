@@ -1,5 +1,6 @@
 """Fields of tokenizer_config.json that few folders have, and that change what a model reads."""
 
+import dataclasses
 import json
 import warnings
 
@@ -115,3 +116,22 @@ def test_the_beginning_of_a_text_is_cut(tmp_path):
     cut, rest, beginning = embed(tmp_path, ["a b c d e", "d e", "a b"])
     np.testing.assert_allclose(cut, rest, atol=1e-6)
     assert np.abs(cut - beginning).max() > 1e-2
+
+
+def test_a_tokenizer_that_marks_no_texts(tmp_path):
+    """Rows of a classifier have marks all the same, which is said."""
+    from train.runs.hf_folder import HfFolder
+
+    model = dataclasses.replace(MODEL, classes=2)
+    tfm.to_hf(model, random_params(tfm.classifier_specs(model)), tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    for template, said in ((None, True), (words().post_processor, False)):
+        tokenizer = words()
+        tokenizer.post_processor = template or processors.TemplateProcessing(single="$A")
+        folder(tmp_path, tokenizer)
+        (tmp_path / "config.json").write_text(json.dumps(fields))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            HfFolder(tmp_path).processor  # noqa: B018
+        sentences = " ".join(str(warning.message) for warning in caught)
+        assert ("puts [] around a text, and this model reads texts between ['[CLS]', '[SEP]']" in sentences) == said

@@ -11,13 +11,20 @@ from train.text.special import AnyTokenizer, ConfiguredTokenizer
 # The field of tokenizer_config.json that lists what a tokenizer makes, and the types among that.
 FIELD, TYPES = "model_input_names", "token_type_ids"
 
-# Classes that make types where the field is absent, and those that make none, in lower case as `default_tokens` has
-# them. Of others, version 4 of transformers makes types and version 5 none.
-_TYPED = frozenset("bert convbert deberta debertav2 electra fnet funnel layoutlm lxmert mobilebert squeezebert".split())
+# Classes that make types where the field is absent, and those that make none. Of others, version 4 of transformers
+# makes types and version 5 none.
+_TYPED = frozenset(
+    """BertTokenizer ConvBertTokenizer DebertaTokenizer DebertaV2Tokenizer ElectraTokenizer FNetTokenizer
+    FunnelTokenizer LayoutLMTokenizer LxmertTokenizer MobileBertTokenizer SqueezeBertTokenizer""".lower().split()
+)
 _UNTYPED = frozenset(
-    """bart barthez bigbird blenderbot bloom camembert clip codegen codellama cohere distilbert gemma gpt2 gptneox
-    layoutlmv3 layoutxlm led llama longformer mbart mbart50 mistral mpnet mvp nllb nougat openaigpt pegasus qwen2
-    reformer roberta seamlessm4t t5 tokenizersbackend udop whisper xglm xlmroberta""".split()
+    """BartTokenizer BarthezTokenizer BigBirdTokenizer BlenderbotTokenizer BloomTokenizer CamembertTokenizer
+    CLIPTokenizer CodeGenTokenizer CodeLlamaTokenizer CohereTokenizer DistilBertTokenizer GemmaTokenizer GPT2Tokenizer
+    GPTNeoXTokenizer LayoutLMv3Tokenizer LayoutXLMTokenizer LEDTokenizer LlamaTokenizer LongformerTokenizer
+    MBartTokenizer MBart50Tokenizer MistralTokenizer MPNetTokenizer MvpTokenizer NllbTokenizer NougatTokenizer
+    OpenAIGPTTokenizer PegasusTokenizer Qwen2Tokenizer ReformerTokenizer RobertaTokenizer SeamlessM4TTokenizer
+    T5Tokenizer TokenizersBackendTokenizer UdopTokenizer WhisperTokenizer XGLMTokenizer
+    XLMRobertaTokenizer""".lower().split()
 )
 
 
@@ -32,10 +39,11 @@ def input_names(
     stated = check_type(f"{path}: {FIELD}", config.get(FIELD), list[str] | None)
     if stated is not None:
         return stated
-    if class_name in _UNTYPED:
+    name = f"{class_name}tokenizer"  # as `hf_roles` calls classes
+    if name in _UNTYPED:
         return ["input_ids", "attention_mask"]
     types = model_fields.get("type_vocab_size")
-    if config and class_name not in _TYPED and isinstance(types, int) and types > 1:
+    if config and name not in _TYPED and isinstance(types, int) and types > 1:
         warnings.warn(
             f"{path} has no {FIELD}: the second text of a pair has the token type that tokenizer.json gives it, as in "
             "transformers 4; version 5 gives it 0 for such a tokenizer_class",

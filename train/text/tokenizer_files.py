@@ -150,7 +150,8 @@ def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[A
     Raises ValueError where a token gets another id than the folder gives it.
     """
     added = {token.content: repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
-    stated = {int(key) for key in files.options.get(_DECODER) or ()}
+    decoder = files.options.get(_DECODER)
+    stated = {int(key) for key in decoder} if isinstance(decoder, dict) else set[int]()
     changed = {
         token.content: token
         for index, token in files.numbered.items()
