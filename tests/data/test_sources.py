@@ -348,6 +348,16 @@ def test_cells_of_any_length(tmp_path):
         assert [row["text"] for row in table(tmp_path / name)] == [long, "short"]
 
 
+def test_a_quoted_empty_cell_is_a_row(tmp_path):
+    """pandas writes it so in a table of one column, and leaves a blank line out."""
+    (tmp_path / "a.csv").write_text('text\na\n\n""\nb\n')
+    rows = files.read(tmp_path / "a.csv", Data(source="a.csv"), files.Columns(("text",)))
+    assert [row["text"] for row in rows] == ["a", "", "b"]
+    (tmp_path / "b.csv").write_text('text,label\na,1\n""\n')
+    rows = files.read(tmp_path / "b.csv", Data(source="b.csv"), files.Columns(("text",), ("label",)))
+    assert [row["text"] for row in rows] == ["a", ""]
+
+
 def test_quotes_of_a_spreadsheet_in_a_tsv_are_text_and_said(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text('text\tlabel\n"fine" he said, "fine"\ta\n"He said ""no"""\tb\n"""ok"""\tb\n')

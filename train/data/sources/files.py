@@ -237,11 +237,13 @@ def table_rows(path: str, kind: str, lines: Iterable[str], data: Data, columns: 
 
 
 def _numbered(path: str, table: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a table but for blank lines, and the line at which each ends. Raises UserError for what is no
-    table."""
+    """The rows of a table but for blank lines, and the line at which each ends; "" alone is a cell, as in pandas.
+
+    Raises UserError for what is no table.
+    """
     try:
         for cells in table:
-            if cells and (len(cells) > 1 or cells[0].strip()):
+            if cells and (len(cells) > 1 or cells[0].strip() or not cells[0]):
                 yield table.line_num, cells
     except csv.Error as error:
         raise UserError(f"{path}, line {table.line_num} is not a line of a table: {error}") from error
