@@ -61,6 +61,21 @@ def test_a_detector_is_plain_attention_of_queries():
         np.testing.assert_allclose(detected.boxes[layer], 1 / (1 + np.exp(-mapped(last, state))), atol=2e-4)
 
 
+@pytest.mark.parametrize("cls", [True, False])
+def test_without_a_decoder_boxes_start_where_patches_lie(cls):
+    """A last map of zeros changes nothing: the box of a patch is the patch. Rows of patches follow each other."""
+    model = tfm.override(presets.model("detect-micro"), {**SMALL, "input.size": 16, "input.cls": cls})
+    params = random_params(tfm.detector_specs(model, queries=3, layers=0))
+    still = jax.tree.map(np.zeros_like, params.boxes[-1])
+    pixels = np.random.default_rng(0).normal(size=(2, 16, 16, 3)).astype(np.float32)
+    params = params.replace(boxes=(*params.boxes[:2], still))
+    logits, boxes = jax.jit(tfm.detect, static_argnums=1)(params, model, pixels)
+    patches = [[(column + 0.5) / 4, (row + 0.5) / 4, 0.25, 0.25] for row in range(4) for column in range(4)]
+    np.testing.assert_allclose(boxes, np.broadcast_to(patches, (1, 2, 16, 4)), atol=1e-6)
+    states = np.asarray(tfm.encoder(params.encoder, model, pixels), np.float64)[:, -16:]
+    np.testing.assert_allclose(logits[0], mapped(params.classes, states), atol=2e-3)
+
+
 def test_queries_are_as_wide_as_the_last_stage():
     model = presets.model("swin-mini")
     small = query_config(model, 2)

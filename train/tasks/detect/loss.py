@@ -95,13 +95,14 @@ def _sums(logits: Array, boxes: Array, chosen: Array, batch: Mapping[str, Array]
 
 def totals(batch: Mapping[str, Array]) -> dict[str, Array]:
     """The pictures, the objects and the weighted queries of a batch, of which the loss is a ratio."""
-    weights, queries = batch["weights"], batch["objects"].shape[-1]
-    objects = (batch["objects"].sum(-1) * weights).sum()
-    pictures = weights.sum()
+    weights = batch["weights"]
+    counts = jnp.stack([weights, batch["objects"].sum(-1) * weights, batch["queries"] * weights])
+    # One sum over all devices: several are free to come in another order on each.
+    pictures, objects, queries = counts.sum(tuple(range(1, counts.ndim)))
     return {
         "total_pictures": pictures,
         "total_objects": objects,
-        "total_queries": objects + NO_OBJECT * (queries * pictures - objects),
+        "total_queries": objects + NO_OBJECT * (queries - objects),
     }
 
 

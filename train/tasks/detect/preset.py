@@ -7,7 +7,7 @@ PRESETS: dict[str, Preset] = {
     "detect-micro": TRAINING
     | vit(3, 64, 4, size=32, patch=4, cls=False)
     | QUICK_PIXELS
-    | {"task.queries": 5, "task.layers": 2},
+    | {"task.queries": 5, "task.layers": 0},
     # Rates and clipping: Carion et al. 2020, section 4, with a ViT-S in the place of its encoder.
     "detect-s": TRAINING
     | vit(12, 384, 6, size=512, patch=16)

@@ -15,12 +15,13 @@ class BoxRows:
     """The pictures of `ImageRows`, each with boxes, `places` at most, which are cropped and mirrored as it is.
 
     classes: the names of classes, in the order of labels
+    queries: those of the model, for each picture
     """
 
     buckets, padding, batches_ahead, independent_rows = None, 0.0, 2, True
 
-    def __init__(self, images: ImageRows, rows: Sequence[Row], classes: Sequence[str], places: int):
-        self.images, self.places, self.classes = images, places, classes
+    def __init__(self, images: ImageRows, rows: Sequence[Row], classes: Sequence[str], places: int, queries: int):
+        self.images, self.places, self.queries, self.classes = images, places, queries, classes
         self.rows, self.index = rows, {name: index for index, name in enumerate(classes)}
         self.tokens = images.tokens
 
@@ -44,6 +45,7 @@ class BoxRows:
         return {
             self.images.processor.field: self.images.read(rows, seeds),
             **self.targets(rows, seeds),
+            "queries": np.full(len(rows), self.queries, np.float32),
             "weights": (is_row & ~withheld).astype(np.float32),
             "withheld": (is_row & withheld).astype(np.float32),
         }

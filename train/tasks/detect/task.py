@@ -1,12 +1,13 @@
 """Objects in pictures, with a box around each (DETR: Carion et al. 2020).
 
-A row is a picture of height h, width w and c channels, and o places for its objects, as many as the model has queries:
+A row is a picture of height h, width w and c channels, and o places for its objects:
 
     pixels     float32 [B,h,w,c]   normalized as preprocessor_config.json of the run folder says
     labels     int32 [B,o]         the class of every object
     boxes      float32 [B,o,s]     the center's x and y, width and height, in parts of the picture's width and height
     objects    float32 [B,o]       1 where there is an object
     crowds     float32 [B,o]       1 where a box is around many, which counts in evaluation alone
+    queries    float32 [B]         the queries of the model, which become an object or none
     weights    float32 [B]         0 for an empty row
     withheld   float32 [B]         1 for a built-in drawing whose colour and shape never meet in training, of weight 0
 """
@@ -56,6 +57,7 @@ def batch_spec(run: Run[Detection]) -> dict[str, Field]:
         "boxes": Field("Bos", np.float32, places),
         "objects": Field("Bo", np.float32, places),
         "crowds": Field("Bo", np.float32, places),
+        "queries": Field("B", np.float32),
         "weights": Field("B", np.float32, weighs=True),
         "withheld": Field("B", np.float32),
     }
@@ -138,7 +140,7 @@ def load(run: Run[Detection], log: Log, saved: Saved | None = None, valid_only: 
 def _rows(rows: Sequence[Row], run: Run[Detection], processor: ImageProcessor, classes: Sequence[str]) -> BoxRows:
     """Rows that are not changed at random."""
     images = ImageRows(rows, np.zeros(len(rows), np.int32), processor, run.row_tokens)
-    return BoxRows(images, rows, classes, run.task.queries)
+    return BoxRows(images, rows, classes, run.task.queries, run.task.query_count(run.model))
 
 
 def baselines(corpus: Corpus[BoxRows]) -> dict[str, float]:
