@@ -36,6 +36,9 @@ stablehlo or onnx it writes a program for batches of any size, which jax or onnx
 
 CERTIFICATE = "certificate.json"
 
+# Run folder, parameters and folder -> the largest differences after reading it back.
+_Write = Callable[[Any, Any, Path], dict[str, float]]
+
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
@@ -115,7 +118,6 @@ def export(argv):
     params = folder.load(log=log.info, average=options.average)
     if options.merge and not has_low_rank(params):
         raise UserError(f"--merge: {options.run} has no low-rank updates; leave the flag out")
-    params = folder.task.final_model(folder.config, params)
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -156,10 +158,19 @@ def _of_transformers(folder: Path, log) -> dict[str, float]:
     return {f"transformers: {name}": value for name, value in reference_differences(folder, log).items()}
 
 
-def _writer(options: ExportOptions, folder) -> Callable[[Any, Any, Path], dict[str, float]]:
-    """The function that writes a model in the format of the options. Raises UserError for a length it cannot have."""
-    if options.format == "huggingface":
-        return _write_adapter if options.adapter else _write
+def _writer(options: ExportOptions, folder) -> _Write:
+    """The function that writes the parameters of a training in the format of the options. Raises UserError for a length
+    it cannot have."""
+    if options.format == "huggingface" and not options.adapter:
+        return _write
+    write = _final_writer(options, folder)
+    return lambda folder, params, to: write(folder, folder.task.final_model(folder.config, params), to)
+
+
+def _final_writer(options: ExportOptions, folder) -> _Write:
+    """The function that writes the final model of a task, as an adapter or as a program."""
+    if options.adapter:
+        return _write_adapter
     limit, length = folder.config.model.max_length, options.length or folder.config.row_tokens
     if options.length and folder.config.task.reads_pictures:
         raise UserError(f"--length={length} is for models of texts, and {options.run} reads pictures; leave it out")
@@ -174,13 +185,13 @@ def _writer(options: ExportOptions, folder) -> Callable[[Any, Any, Path], dict[s
     return partial(onnx.write, length=length)
 
 
-def _write(folder, params, to: Path) -> dict[str, float]:
+def _write(folder, trained, to: Path) -> dict[str, float]:
     """Writes the folder and reads it back; returns the largest differences, of every layer and of the output."""
     import tfm
     from tfm.low_rank import merge_low_rank
     from train.runs import hf_match, parity, written_files
 
-    model = folder.config.model
+    model, params = folder.config.model, folder.task.final_model(folder.config, trained)
     try:
         match = hf_match.match(folder, params)
     except ValueError as error:
@@ -188,7 +199,7 @@ def _write(folder, params, to: Path) -> dict[str, float]:
         raise UserError(
             f"--run={folder.path} cannot be exported: {error}{remedy if 'head.pool=' in str(error) else ''}"
         ) from error
-    folder.save_hf(to, match.model, match.params, match.fields)
+    folder.save_hf(to, match.model, match.params, match.fields, trained)
     read_model, read_params = tfm.from_hf(to)
     layers = _token_differences(folder, to, read_model) | written_files.file_differences(folder, to)
     layers |= parity.layer_differences(match.model, match.params, read_model, read_params)

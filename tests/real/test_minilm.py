@@ -53,6 +53,25 @@ def test_stsb(folder, reference, name, spearman):
     assert correlation == pytest.approx(spearman, abs=1e-4)
 
 
+def test_stsb_of_mteb(folder):
+    """Its runner and its task, with the development pairs that lie here: the correlation of the test above."""
+    mteb = pytest.importorskip("mteb")
+    from datasets import Dataset
+
+    from train.lab.mteb_model import MtebModel
+
+    scores, first, second = pairs("sts-dev.tsv")
+    task = mteb.get_tasks(["STSBenchmark"], eval_splits=["validation"], exclude_superseded=False)[0]
+    rows = Dataset.from_dict({"sentence1": first, "sentence2": second, "score": scores})
+    task.dataset, task.data_loaded = {"validation": rows}, True
+    task.load_data = lambda **options: None
+    results = mteb.evaluate(MtebModel(str(folder)), [task], cache=None, co2_tracker=False)
+    correlation = results.task_results[0].scores["validation"][0]["cosine_spearman"]
+    print(f"mteb STSBenchmark, validation: {correlation:.4f}")
+    x, y = embed(folder, first), embed(folder, second)
+    assert correlation == pytest.approx(spearmanr((x * y).sum(1), scores).statistic, abs=1e-5)
+
+
 def test_export_there_and_back(folder, tmp_path):
     """Vectors stay, in both libraries; the cosine of train.predict is theirs."""
     package = pytest.importorskip("sentence_transformers")

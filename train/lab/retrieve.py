@@ -88,6 +88,8 @@ def retrieve(argv):
     log = Log()
     texts = collection.read(options.data, options.split, log)
     log.info(f"data        {options.data}: {len(texts.corpus):,} passages, {len(texts.queries):,} queries")
+    if options.to:
+        rankings.check_names([*texts.queries, *texts.corpus])
     score = _pair_scorer(options, log)
     ranked: dict[str, dict[str, Ranking]] = {}
     if options.makes_vectors:

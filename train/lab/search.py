@@ -96,6 +96,8 @@ def _by_vectors(options: SearchOptions, queries: list[str]) -> "Iterator[Hits]":
             values, rows = nearest_of_graph(index.path, vectors, count, similarity)
         else:
             values, rows = search.nearest(vectors, index, count, similarity=similarity)
+    if not np.isfinite(values).all():
+        raise UserError(f"--index={options.index} has vectors that are not finite; make it again")
     yield from zip(values, rows, strict=True)
 
 

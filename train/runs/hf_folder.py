@@ -75,6 +75,8 @@ class HfFolder:
     def _task_name(self) -> str:
         """The task that trains such a model; one with another head, or with none, can still be started from."""
         model, head = self._opened.config, self._opened.head.kind
+        if self._has_token_vectors and head == "model":
+            return "late"
         if self.has_modules and head == "model" and model.images is None:
             return "contrast"
         if head == "classify" and model.classes == 1 and self._is_cross_encoder:
@@ -126,6 +128,18 @@ class HfFolder:
 
         return sentence_transformers.is_folder(self.root)
 
+    @cached_property
+    def _has_token_vectors(self) -> bool:
+        """Whether sentence-transformers saved a model with a vector of each token."""
+        from train.text import multi_vector
+
+        return multi_vector.is_folder(self.root)
+
+    @property
+    def hf_model(self) -> "Config":
+        """The model that config.json describes."""
+        return self._opened.config
+
     @property
     def _is_cross_encoder(self) -> bool:
         """Whether sentence-transformers saved it to score pairs of texts."""
@@ -141,6 +155,8 @@ class HfFolder:
         with self._user_errors():
             if not (self.root / sentence_transformers.MODULES).is_file():
                 sentence_transformers.check_no_parts(self.root)
+                return self.task.modules(self.config)
+            if self._has_token_vectors:
                 return self.task.modules(self.config)
             return sentence_transformers.read(self.root, self._opened.config)
 
@@ -174,7 +190,9 @@ class HfFolder:
         """The fields of config.json, which an export keeps."""
         return self.fields
 
-    def save_hf(self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object]):
+    def save_hf(
+        self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object], trained: "PyTree" = None
+    ):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
         from train.text import sentence_transformers
@@ -207,7 +225,7 @@ class HfFolder:
         mesh = capacity.mesh_for_weights(self.specs, self.path, mesh)
         with self._user_errors(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            params = tfm.from_hf(self.path, mesh)[1]
+            params = self.task.load_hf(self, tfm.from_hf(self.path, mesh)[1], mesh)
         for warning in caught:
             log(f"{self.path}: {warning.message}")
         if self.task.writes_in_order and (count := self._num_unwritten()):

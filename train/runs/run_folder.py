@@ -154,8 +154,13 @@ class RunFolder:
         fields |= self.task.processor.hf_fields(self.processor)
         return fields | self.task.hf_fields(self.config, self.processor, self.facts)
 
-    def save_hf(self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object]):
-        """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
+    def save_hf(
+        self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object], trained: "PyTree" = None
+    ):
+        """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew.
+
+        trained: the parameters as they were trained, where training has more; None: `params`
+        """
         import tfm
         from train.text import hf_roles
 
@@ -165,7 +170,7 @@ class RunFolder:
             tokenizer = self.task.processor.tokenizer(self.processor) or self.processor
             text = hf_roles.generation_text(tokenizer, fields)
             (to / hf_roles.GENERATION).write_text(text, encoding="utf-8")
-        self.task.save_hf(self.config, to)
+        self.task.save_hf(self, params if trained is None else trained, to)
 
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images as transformers loads it."""

@@ -72,6 +72,8 @@ def forward_of(config: tfm.Config, params: PyTree, length: int, task: str = "") 
 
 def _function(config: tfm.Config, kind: type, task: str) -> "_Function":
     """The function of a batch, and the names of its inputs and of its output."""
+    if task == "late":
+        raise UserError("vectors of tokens are no output that servers call; export them with --format=huggingface")
     if task == "contrast" and kind is tfm.Encoder:
         return _vectors, _TEXT, "sentence_embedding"
     if reads_frames(config.input) or config.encoder.input is not None:

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
 from tfm.config.model import Config
 from tfm.params import PyTree
@@ -79,6 +80,14 @@ class HfSource(Protocol):
     """A Hugging Face folder."""
 
     path: Path
+
+    @property
+    def config(self) -> Run:
+        """A run that could have made the parameters."""
+
+    @property
+    def hf_model(self) -> Config:
+        """The model that config.json describes."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -240,8 +249,11 @@ class Task(Generic[TaskT, Params, AnyRows]):
     # (run, tokenizer) -> fields of the exported tokenizer_config.json that depend on the task.
     hf_tokenizer_fields: Callable[[Run[TaskT], Any], Mapping[str, object]] = lambda run, tokenizer: {}
 
-    # (run, folder): writes files of other libraries beside those of transformers.
-    save_hf: Callable[[Run[TaskT], Path], None] = lambda run, folder: None
+    # (run folder, parameters as trained, folder): writes files of other libraries beside those of transformers.
+    save_hf: Callable[[Folder, PyTree, Path], None] = lambda folder, params, to: None
+
+    # (Hugging Face folder, parameters, mesh) -> the parameters with those that lie in files of other libraries.
+    load_hf: Callable[[HfSource, PyTree, Mesh], PyTree] = lambda folder, params, mesh: params
 
     @property
     def writes_in_order(self) -> bool:

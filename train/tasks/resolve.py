@@ -36,7 +36,10 @@ MAY_CHANGE = (
 _OF_THE_START = ("stop_at", "resume", "distributed.")
 
 # Fields that --init inherits for the same task alone.
-_OF_THE_TASK = ("model.head.pool", "model.head.features")
+_OF_THE_TASK = (
+    *("model.head.pool", "model.head.features"),
+    *("task.size", "task.query_length", "task.cut_queries", "task.skip_punctuation"),
+)
 
 # A field that --init inherits for every task that has it.
 _START = "task.start"

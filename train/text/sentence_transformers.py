@@ -5,7 +5,7 @@ what they do; `train.embed`, `train.predict` and `--init` ask it.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from tfm.config.model import Config
-from tfm.options.choices import Range, check_object
+from tfm.options.choices import Hint, Range, check_object
 from tfm.options.json_text import parse, read_object, read_text
 from train.files.strict_json import json_text
 from train.text.module_list import MODULES, read_entries
@@ -135,7 +135,7 @@ def read(root: Path, model: Config) -> Modules:
     fields = _prompts(root)
     layers = (read_layer(*entry) for entry in rest)
     return Modules(
-        **_transformer(transformer.folder, model),
+        **read_transformer(transformer.folder, model),
         **_pooling(pooling.folder / "config.json", model),
         **fields,
         source=str(root / MODULES),
@@ -189,9 +189,17 @@ def save(folder: Path, width: int, pool: str, length: int, prompts: Mapping[str,
         (folder / name).write_text(json_text(content, indent=2) + "\n")
 
 
-def _transformer(folder: Path, model: Config) -> dict[str, Any]:
-    """Length and case, of the fields of a Transformer; the tokenizer's length, where these name none."""
-    path = next((folder / name for name in _TRANSFORMERS if (folder / name).is_file()), folder / _TRANSFORMERS[0])
+def transformer_file(folder: Path) -> Path:
+    """The file of the fields of a Transformer, which may be absent."""
+    return next((folder / name for name in _TRANSFORMERS if (folder / name).is_file()), folder / _TRANSFORMERS[0])
+
+
+def read_transformer(folder: Path, model: Config, read_elsewhere: Collection[str] = ()) -> dict[str, Any]:
+    """Length and case, of the fields of a Transformer; the tokenizer's length, where these name none.
+
+    Raises ValueError for a field that is not understood, but for those that are read elsewhere.
+    """
+    path = transformer_file(folder)
     fields = read_object(path) if path.is_file() else {}
     modalities = fields.get("modality_config", _TEXTS)
     if not isinstance(modalities, dict) or modalities.get("text") != _TEXTS["text"]:
@@ -199,7 +207,7 @@ def _transformer(folder: Path, model: Config) -> dict[str, Any]:
     hints = {"max_seq_length": Annotated[int, Range(1, 1 << 30)] | None, "do_lower_case": bool | None} | _FIXED
     values = check_object(f"{path}: ", fields, hints)
     filled = {name: value for name, value in fields.items() if value or name not in _EMPTY}
-    refuse_unknown(path, filled, {*hints, *_MEANINGLESS})
+    refuse_unknown(path, filled, {*hints, *_MEANINGLESS, *read_elsewhere})
     length = values.get("max_seq_length")
     if length is None:
         length = min(filter(None, (tokenizer_length(folder), model.max_length)), default=None)
@@ -218,7 +226,7 @@ def tokenizer_length(folder: Path) -> int | None:
 
 
 # Fields of a Transformer that may have one value, that must be empty, and that say nothing of vectors.
-_FIXED: dict[str, Any] = {
+_FIXED: dict[str, Hint] = {
     "transformer_task": Literal["feature-extraction"] | None,
     "module_output_name": Literal["token_embeddings"] | None,
 }
@@ -235,7 +243,7 @@ def _pooling(path: Path, model: Config) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path} is absent, and {MODULES} names its folder; download it, too")
     fields = read_object(path)
-    hints: dict[str, Any] = {"pooling_mode": str | list[str], "include_prompt": bool}
+    hints: dict[str, Hint] = {"pooling_mode": str | list[str], "include_prompt": bool}
     hints |= dict.fromkeys(_OLDER, bool) | dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), int)
     refuse_unknown(path, fields, hints)
     values = check_object(f"{path}: ", fields, hints)
@@ -257,7 +265,7 @@ def _prompts(root: Path) -> dict[str, Any]:
     """Prompts, similarity and size. Raises ValueError for a default prompt that is not there."""
     path = root / PROMPTS
     fields = read_object(path) if path.is_file() else {}
-    hints: dict[str, Any] = {
+    hints: dict[str, Hint] = {
         "prompts": dict[str, str | None] | None,
         "default_prompt_name": str | None,
         "similarity_fn_name": Similarity | None,

@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from tfm.hf.tensors import Tensors
-from tfm.options.choices import check_object
+from tfm.options.choices import Hint, check_object
 from tfm.options.json_text import read_object
 
 
@@ -96,17 +96,28 @@ class LinearMap:
 VectorLayer = Normalize | LayerNorm | LinearMap
 
 
-def read_layer(kind: str, folder: Path) -> VectorLayer | None:
+# What a module reads and writes: the vector of a text, or those of its tokens.
+TEXT, TOKENS = "sentence_embedding", "token_embeddings"
+
+
+def read_layer(kind: str, folder: Path, place: str = TEXT) -> VectorLayer | None:
     """The module of a class, from its folder; None for Dropout, which changes nothing here. Raises ValueError for
-    fields that it does not understand, and for tensors of other shapes than the fields say."""
+    fields that it does not understand, for tensors of other shapes than the fields say, and for a module that reads or
+    writes something beside `place`."""
     path = folder / "config.json"
     fields = read_object(path) if path.is_file() else {}
+    if kind in ("Dense", "Normalize"):
+        check_object(f"{path}: ", fields, dict.fromkeys(_PLACES, _VALUES[place]))
+        fields = {name: value for name, value in fields.items() if name not in _PLACES}
     return _READERS[kind](path, fields)
 
 
+_PLACES = ("module_input_name", "module_output_name")
+_VALUES: dict[str, Hint] = {TEXT: Literal["sentence_embedding"] | None, TOKENS: Literal["token_embeddings"] | None}
+
+
 def _read_normalize(path: Path, fields: Mapping[str, Any]) -> Normalize:
-    refuse_unknown(path, fields, ("module_input_name", "module_output_name"))
-    _check_place(path, fields)
+    refuse_unknown(path, fields, ())
     return Normalize()
 
 
@@ -123,8 +134,7 @@ def _read_layer_norm(path: Path, fields: Mapping[str, Any]) -> LayerNorm:
 
 def _read_dense(path: Path, fields: Mapping[str, Any]) -> LinearMap:
     hints = {"in_features": int, "out_features": int, "bias": bool, "activation_function": str, "use_residual": bool}
-    refuse_unknown(path, fields, (*hints, "module_input_name", "module_output_name"))
-    _check_place(path, fields)
+    refuse_unknown(path, fields, hints)
     values: dict[str, Any] = {"bias": True, "activation_function": "torch.nn.Tanh", "use_residual": False}
     values |= check_object(f"{path}: ", fields, hints)
     if missing := [name for name in ("in_features", "out_features") if name not in values]:
@@ -161,12 +171,6 @@ def refuse_unknown(path: Path, fields: Mapping[str, Any], names: Collection[str]
     for name in fields:
         if name not in {*names, "__version__"}:
             raise ValueError(f"{path}: {name}={fields[name]!r} is not understood; such a folder cannot be used")
-
-
-def _check_place(path: Path, fields: Mapping[str, Any]):
-    """Raises ValueError for a module that reads or writes something beside the vector of a text."""
-    names = dict.fromkeys(("module_input_name", "module_output_name"), Literal["sentence_embedding"] | None)
-    check_object(f"{path}: ", fields, names)
 
 
 def _tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """An index of texts: what is nearest in it is nearest among the vectors themselves."""
 
+import io
 import json
 
 import numpy as np
@@ -61,11 +62,28 @@ def test_products_count_the_scales(home):
     np.testing.assert_allclose(values, expected, atol=0.05)
 
 
+def array(values):
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+def facts(**changes):
+    def damage(home):
+        path = home / "index" / "index.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return damage
+
+
 def damaged(name, content):
     def damage(home):
         (home / "index" / name).write_bytes(content)
 
     return damage
+
+
+QUERY = "--index=index --query=wa --nearest=40"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +92,18 @@ def damaged(name, content):
         (None, "--index=nowhere --query=wa", "--index=nowhere is no index: it has no index.json"),
         (None, "--index=index", "query=TEXT or --file=QUERIES.txt must say what to look for"),
         (damaged("vectors.npy", b"no"), "--index=index --query=wa", "vectors.npy is absent or damaged"),
+        (damaged("vectors.npy", array(np.full((51, 8), np.nan, np.float32))), QUERY, "has vectors that are not finite"),
+        (
+            damaged("vectors.npy", array(np.ones((51, 8), np.int8))),
+            QUERY,
+            "holds int8 [51, 8], and by index.json float32",
+        ),
+        (damaged("places.npy", array(np.full(51, -5))), QUERY, "texts.jsonl is absent or damaged"),
+        (damaged("texts.jsonl", b'"wa"'), QUERY, "texts.jsonl is absent or damaged"),
+        (facts(kind="odd"), QUERY, "index.json: kind=odd is unknown"),
+        (facts(count="many"), QUERY, "index.json: count='many' must be a whole number"),
+        (facts(encoder={"odd": 1}), QUERY, "encoder.odd is not understood; make the index again"),
+        (damaged("index.json", b'{"format": 1}'), QUERY, "index.json has no encoder; make the index again"),
         (damaged("index.json", b'{"format": 9}'), "--index=index --query=wa", "was written by another version"),
         (
             damaged("../queries.txt", b"wa\n\nwb\n"),

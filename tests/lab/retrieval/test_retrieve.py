@@ -89,6 +89,12 @@ def replaced(name, text):
         (replaced("queries.jsonl", '{"_id": 1, "text": "a"}\n'), "--data=beir", "test.tsv judges no query of"),
         (replaced("queries.jsonl", "no"), "--data=beir", "queries.jsonl, line 1"),
         (replaced("qrels/test.tsv", "q1\tp1\tmuch\n"), "--data=beir", "test.tsv, line 1 must be a query's id"),
+        (
+            replaced("qrels/test.tsv", "q1\tp1\t1\nq1\tp1\t0\n"),
+            "--data=beir",
+            "judges 'p1' for 'q1' again, and otherwise",
+        ),
+        (replaced("corpus.jsonl", '{"_id": "p 1", "text": "a"}\n'), "--data=beir", "the _id 'p 1' has a blank"),
         (replaced("corpus.jsonl", "\n"), "--data=beir", "corpus.jsonl is empty; download it again"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from small import call, run
 
 import tfm
-from train import export, predict
+from train import predict
 from train.lab import embed
 from train.lab.embedding import late_index
 from train.lab.embedding.late import LateEncoder, nearest_late
@@ -186,9 +186,6 @@ def test_index(trained, home, monkeypatch):
 
 @pytest.mark.slow
 def test_what_has_no_vector_of_a_text_refuses(trained, home):
-    code, _, err = call(export.main, "--run=run", "--to=exported")
-    assert code == 2
-    assert "has a projection of every token" in err
     code, _, err = call(retrieve, "--run=run", "--data=beir", "--pool=max", "--bm25=false")
     assert code == 2
     assert "--pool=max is of encoders with a vector of each text" in err

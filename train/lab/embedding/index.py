@@ -14,10 +14,11 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import Annotated, Any, Literal, final
 
 import numpy as np
 
+from tfm.options.choices import Hint, Range, check_object
 from tfm.options.json_text import parse, read_object
 from train import UserError
 from train.files.strict_json import json_text
@@ -27,6 +28,17 @@ from train.settings.gate import user_errors
 
 _FORMAT = 1
 _FILE = "index.json"
+
+# What index.json says, and by kind the dtype of the arrays.
+_SIZE = Annotated[int, Range(1, 1 << 40)]
+_FACTS: dict[str, Hint] = {
+    "format": int,
+    "encoder": dict,
+    "similarity": Literal["cosine", "dot", "euclidean", "manhattan", "late"],
+    "kind": Literal["float32", "int8", "hnsw", "late"],
+    **dict.fromkeys(("count", "size", "tokens", "centroids"), _SIZE),
+}
+_NEEDED = ("encoder", "similarity", "kind", "count", "size")
 
 
 def write(to: str, texts: Sequence[str], vectors: np.ndarray, kind: str, options: TextEncoderOptions):
@@ -95,39 +107,48 @@ class IndexFolder:
         if not (self.path / _FILE).is_file():
             raise UserError(f"--index={path} is no index: it has no {_FILE}; make one with train.embed --index")
         with user_errors():
-            self.facts: Mapping[str, object] = read_object(self.path / _FILE)
-        if self.facts.get("format") != _FORMAT:
-            raise UserError(f"--index={path} was written by another version; make it again with train.embed --index")
-        self.places = self._array("places.npy", (self.facts.get("count"),))
+            fields = read_object(self.path / _FILE)
+            if fields.get("format") != _FORMAT:
+                raise UserError(f"--index={path} was written by another version; make it again by train.embed")
+            self.facts: Mapping[str, Any] = check_object(f"{self.path / _FILE}: ", fields, _FACTS)
+        if absent := [name for name in _NEEDED if name not in self.facts]:
+            raise UserError(f"{self.path / _FILE} has no {absent[0]}; make the index again")
+        self.places = self._array("places.npy", (self.facts["count"],), np.int64)
 
     def __len__(self):
         return len(self.places)
 
     def texts(self, rows: Sequence[int]) -> list[str]:
         """The texts of these rows."""
-        texts = []
-        with (self.path / "texts.jsonl").open("rb") as file, user_errors():
-            for row in rows:
-                file.seek(int(self.places[row]))
-                texts.append(str(parse(file.readline().decode(), f"{self.path / 'texts.jsonl'}, text {row + 1}")))
+        texts, path = [], self.path / "texts.jsonl"
+        try:
+            with path.open("rb") as file:
+                for row in rows:
+                    file.seek(int(self.places[row]))
+                    texts.append(str(parse(file.readline().decode(), f"text {row + 1}")))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} is absent or damaged ({error}); make the index again") from error
         return texts
 
     def encoder_options(self, run: str = "") -> TextEncoderOptions:
         """What encoded the texts; `run` is where the folder lies now."""
         with user_errors(str(self.path / _FILE)):
-            encoder = self.facts.get("encoder")
-            if not isinstance(encoder, dict):
-                raise ValueError("encoder must say what encoded the texts; make the index again")
-            return TextEncoderOptions(**encoder | ({"run": run} if run else {}))
+            names = {field.name for field in dataclasses.fields(TextEncoderOptions)}
+            if odd := [name for name in self.facts["encoder"] if name not in names]:
+                raise ValueError(f"encoder.{odd[0]} is not understood; make the index again")
+            return TextEncoderOptions(**self.facts["encoder"] | ({"run": run} if run else {}))
 
-    def _array(self, name: str, shape: tuple[object, ...]) -> np.ndarray:
+    def _array(self, name: str, shape: tuple[object, ...], dtype: type = np.float32) -> np.ndarray:
         path = self.path / name
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path} is absent or damaged ({error}); make the index again") from error
-        if array.shape != shape:
-            raise UserError(f"{path} holds {list(array.shape)}, and {_FILE} says {list(shape)}; make the index again")
+        if array.shape != shape or array.dtype != dtype:
+            raise UserError(
+                f"{path} holds {array.dtype} {list(array.shape)}, and by {_FILE} {np.dtype(dtype)} {list(shape)}; "
+                "make the index again"
+            )
         return array
 
 
@@ -140,9 +161,9 @@ class Index(IndexFolder):
 
     def __init__(self, path: str):
         super().__init__(path)
-        shape = self.facts.get("count"), self.facts.get("size")
-        self.vectors = self._array("vectors.npy", shape)
-        self.scales = self._array("scales.npy", shape[:1]) if self.facts.get("kind") == "int8" else None
+        shape, is_small = (self.facts["count"], self.facts["size"]), self.facts["kind"] == "int8"
+        self.vectors = self._array("vectors.npy", shape, np.int8 if is_small else np.float32)
+        self.scales = self._array("scales.npy", shape[:1]) if is_small else None
         self.shape = self.vectors.shape
 
     def __getitem__(self, rows: slice) -> np.ndarray:

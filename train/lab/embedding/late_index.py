@@ -104,11 +104,11 @@ class LateIndex(IndexFolder):
     def __init__(self, path: str):
         super().__init__(path)
         tokens, size, centroids = (self.facts.get(name) for name in ("tokens", "size", "centroids"))
-        self.starts = self._array("starts.npy", (len(self) + 1,))
+        self.starts = self._array("starts.npy", (len(self) + 1,), np.int64)
         self.scales = self._array("scales.npy", (tokens,))
         self.centroids = np.asarray(self._array("centroids.npy", (centroids, size)))
-        self.list_starts = self._array("list_starts.npy", (len(self.centroids) + 1,))
-        self.lists = self._array("lists.npy", (int(self.list_starts[-1]),))
+        self.list_starts = self._array("list_starts.npy", (len(self.centroids) + 1,), np.int64)
+        self.lists = self._array("lists.npy", (int(self.list_starts[-1]),), np.int32)
         file, shape = self.path / "vectors.i8", (len(self.scales), self.centroids.shape[1])
         if not file.is_file() or file.stat().st_size != shape[0] * shape[1]:
             raise UserError(f"{file} is absent or damaged; make the index again")

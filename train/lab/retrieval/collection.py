@@ -93,5 +93,8 @@ def _judgments(path: Path) -> dict[str, dict[str, int]]:
                 f"{path}, line {line_number} must be a query's id, a passage's id and a whole number, with tabs between"
             )
         query, passage, score = (part.strip() for part in parts)
-        qrels.setdefault(query, {})[passage] = int(score)
+        if qrels.setdefault(query, {}).setdefault(passage, int(score)) != int(score):
+            raise UserError(
+                f"{path}, line {line_number} judges {passage!r} for {query!r} again, and otherwise; remove one of them"
+            )
     return qrels

@@ -138,6 +138,12 @@ def _without_itself(query: str, ranking: Ranking, depth: int) -> Ranking:
     return {name: ranking[name] for name in [name for name in in_order(ranking) if name != query][:depth]}
 
 
+def check_names(names: Iterable[str]):
+    """Raises UserError for an id that a file of trec_eval cannot have."""
+    if odd := next((name for name in names if len(name.split()) != 1 or name != name.strip()), None):
+        raise UserError(f"the _id {odd!r} has a blank, which parts the fields of the file of --to; leave --to out")
+
+
 def write(to: str, rankings: Mapping[str, Ranking], label: str):
     """A file of trec_eval: query, Q0, passage, rank, score and a label a line."""
     with line_writer(to) as write_line:

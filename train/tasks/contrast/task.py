@@ -42,7 +42,7 @@ from train.tasks.contrast.rows import RowFields, SideRows
 from train.tasks.contrast.scores import check_scores, scores_of
 from train.tasks.contrast.sides import SideSource, SideTexts, read_sides, withheld_of
 from train.tasks.contrast.source import Sides
-from train.tasks.record import HfSource, Saved, Task
+from train.tasks.record import Folder, HfSource, Saved, Task
 from train.text import sentence_transformers
 from train.text.sentence_transformers import Modules
 
@@ -199,8 +199,9 @@ def hf_template(run: Run[Contrast], tokenizer: Any) -> tuple[str, ...]:
     return ("{cls} $A {sep}",)
 
 
-def save_hf(run: Run[Contrast], to: Path):
+def save_hf(folder: Folder, params: tfm.Classifier, to: Path):
     """Writes beside the model what sentence-transformers reads."""
+    run = folder.config
     sentence_transformers.save(to, run.model.width, run.model.head.pool, run.batch.length, run.task.prompts)
 
 

@@ -18,6 +18,7 @@ class Late(TaskOptions):
 
     size: numbers of a vector
     query_length: tokens of a query, to which shorter ones are filled up with [MASK], which score; 0: none are
+    cut_queries: whether longer ones are cut at that length
     skip_punctuation: whether the punctuation of passages has no vectors
     temperature: of the softmax over scores
     query_prompt: a text before all queries
@@ -27,6 +28,7 @@ class Late(TaskOptions):
     name: Literal["late"] = tag("late")
     size: int = 128
     query_length: int = 32
+    cut_queries: bool = False
     skip_punctuation: bool = True
     temperature: float = 1.0
     query_prompt: str = ""
@@ -37,6 +39,8 @@ class Late(TaskOptions):
         check_minimum(self, size=1, query_length=0)
         check_maximum(self, "no encoder is as wide", size=1 << 16)
         check_maximum(self, "all passages would be equally near", temperature=1000)
+        if self.cut_queries and self.query_length < 3:
+            raise ValueError(f"cut_queries=true leaves no token of a query_length={self.query_length}; raise it")
         if not self.temperature >= 0.001:
             raise ValueError(f"temperature={self.temperature} must be at least 0.001; 1 is usual")
 

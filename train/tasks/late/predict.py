@@ -1,6 +1,6 @@
 """Vectors of the tokens of texts, and the score of a query with a passage, as train.predict says it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from jax import Array
@@ -16,7 +16,8 @@ from train.tasks.contrast.predict import inputs
 from train.tasks.late.loss import token_vectors
 from train.tasks.late.rows import fill_up, punctuation, scored_places
 from train.tasks.record import Folder, Prediction, Predictor
-from train.text import tokenize
+from train.text import control_tokens, tokenize
+from train.text.special import AnyTokenizer
 
 # The fewest places of a row.
 _SHORTEST = 8
@@ -30,14 +31,15 @@ def encode(
     length, specials = folder.config.batch.length, tokenize.special_tokens(tokenizer)
     skipped = punctuation(tokenizer) if task.skip_punctuation else np.zeros(0, np.int32)
     prompt = task.query_prompt if is_query else task.passage_prompt
-    ids = [join([row], length, specials)[0] for row in in_memory(tokenizer, [prompt + text for text in texts]).split()]
+    length = min(length, task.query_length) if is_query and task.cut_queries else length
+    ids = [join([row], length, specials)[0] for row in prompted_ids(tokenizer, prompt, texts)]
     order = np.argsort([-len(row) for row in ids], kind="stable")
     vectors: list[np.ndarray] = [np.zeros(0)] * len(ids)
     with log.progress(f"encoding {len(ids):,} texts", len(ids)) as advance:
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
             longest = max(len(ids[part[0]]), task.query_length if is_query else _SHORTEST)
-            places = min(length, tfm.bucket(longest))
+            places = min(max(length, _SHORTEST), tfm.bucket(longest))
             tokens = np.full((batch, places), specials.pad, np.int32)
             valid = np.zeros(tokens.shape, np.int32)
             for row, text in enumerate(part):
@@ -51,6 +53,15 @@ def encode(
                 vectors[text] = np.asarray(said["vectors"][row])[scored[row] > 0]
             advance(len(part))
     return vectors
+
+
+def prompted_ids(tokenizer: AnyTokenizer, prompt: str, texts: Sequence[str]) -> Iterable[np.ndarray]:
+    """The ids of texts behind a prompt. A control token in it, such as [Q], is read as one, and stands apart."""
+    with control_tokens.reading("keep"):
+        marked = in_memory(tokenizer, [prompt])[0]
+    if np.array_equal(marked, in_memory(tokenizer, [prompt])[0]):
+        return in_memory(tokenizer, [prompt + text for text in texts]).split()
+    return (np.concatenate([marked, ids]) for ids in in_memory(tokenizer, texts).split())
 
 
 @jit_reading(1)

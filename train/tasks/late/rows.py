@@ -24,6 +24,13 @@ def scored_places(tokens: np.ndarray, valid: np.ndarray, skipped: np.ndarray) ->
     return valid * ~np.isin(tokens, skipped)
 
 
+def cut(tokens: np.ndarray, valid: np.ndarray, length: int, specials: SpecialTokens):
+    """Cuts queries [B,T] that are longer at `length`; their last token is then [SEP]."""
+    is_longer = valid.sum(1) > length
+    tokens[is_longer, length - 1] = specials.sep
+    tokens[:, length:], valid[:, length:] = specials.pad, 0
+
+
 def fill_up(tokens: np.ndarray, valid: np.ndarray, length: int, specials: SpecialTokens) -> np.ndarray:
     """Writes [MASK] behind the tokens of queries [B,T], up to `length`; returns which places score, int32 [B,T]: tokens
     and [MASK]s. These read the query and are not read: `valid` stays.
@@ -42,7 +49,7 @@ class LateRows(SideRows):
 
     def __init__(self, side: SideTexts, run: Run[Late]):
         fields = RowFields(None, Contrast(temperature=run.task.temperature), withheld_of(side.examples), side.contents)
-        self.query_length = run.task.query_length
+        self.query_length, self.cuts_queries = run.task.query_length, run.task.cut_queries
         self.skipped = punctuation(side.tokenizer) if run.task.skip_punctuation else np.zeros(0, np.int32)
         shortest = max(2, self.query_length)
         super().__init__(side.texts, fields, run.batch, side.tokenizer, run.batch.shapes, shortest)
@@ -51,6 +58,8 @@ class LateRows(SideRows):
         """The fields of `train.tasks.late.task`."""
         fields = super().batch(rows, rng)
         tokens, valid = fields["tokens"], fields["valid"]
+        if self.cuts_queries:
+            cut(tokens[:, 0], valid[:, 0], self.query_length, self.specials)
         scored = scored_places(tokens, valid, self.skipped)
         scored[:, 0] = fill_up(tokens[:, 0], valid[:, 0], self.query_length, self.specials)
         return fields | {"scored": scored}

@@ -22,8 +22,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 import tfm
+from tfm.ops import Linear
+from tfm.params import shardings
 from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -33,11 +36,12 @@ from train.settings.schema import Run
 from train.tasks.contrast.scores import check_scores
 from train.tasks.contrast.sides import SideSource, read_sides
 from train.tasks.contrast.source import Sides
+from train.tasks.late.folder import hf_run_values, projection, save_hf
 from train.tasks.late.loss import loss
 from train.tasks.late.options import Late
 from train.tasks.late.predict import PREDICTOR
 from train.tasks.late.rows import LateRows
-from train.tasks.record import Facts, Outcomes, Saved, Task
+from train.tasks.record import HfSource, Outcomes, Saved, Task
 from train.text.sentence_transformers import Modules
 
 
@@ -117,11 +121,25 @@ def modules(run: Run[Late]) -> Modules:
     return Modules(prompts=prompts if any(prompts.values()) else {})
 
 
-def hf_fields(run: Run[Late], tokenizer: object, facts: Facts) -> dict[str, object]:
-    """Raises UserError: a folder of transformers has no projection of tokens."""
-    raise UserError(
-        "a model of --task=late has a projection of every token, which no folder of transformers has; keep the run"
-    )
+def final_model(run: Run[Late], params: tfm.Classifier) -> tfm.Classifier:
+    """The encoder: no folder of transformers has a projection of tokens."""
+    return replace(params, output=None)
+
+
+def load_hf(folder: HfSource, params: tfm.Classifier, mesh: Mesh) -> tfm.Classifier:
+    """The parameters of a folder of sentence-transformers, with its projection."""
+    kernel = shardings(specs(folder.config), mesh).output.kernel
+    return replace(params, output=Linear(jax.device_put(projection(folder), kernel), None))
+
+
+def hf_template(run: Run[Late], tokenizer: object) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text."""
+    return ("{cls} $A {sep}",)
+
+
+def hf_tokenizer_fields(run: Run[Late], tokenizer: object) -> dict[str, object]:
+    """The tokens that are read of a text."""
+    return {"model_max_length": run.batch.length}
 
 
 LATE = Task(
@@ -139,9 +157,15 @@ LATE = Task(
         "retrieve --run={folder}",
         "predict --run={folder} --text='A QUERY' --pair='A PASSAGE'",
         "embed --run={folder} --file=YOUR.txt --index=FOLDER",
+        "export --run={folder} --to=FOLDER",
     ),
     predictor=PREDICTOR,
     modules=modules,
     hf_tokens={"mask_token": "mask"},
-    hf_fields=hf_fields,
+    final_model=final_model,
+    hf_run_values=hf_run_values,
+    hf_template=hf_template,
+    hf_tokenizer_fields=hf_tokenizer_fields,
+    save_hf=save_hf,
+    load_hf=load_hf,
 )
