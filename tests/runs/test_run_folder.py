@@ -56,10 +56,11 @@ def members(cls):
 
 def test_the_pair_has_the_same_members():
     """Beside them, a run folder can check its data and knows where it was made, and a Hugging Face folder has its own
-    fields, and perhaps modules."""
+    fields and its model, and perhaps modules."""
     assert members(RunFolder) - {"check_data", "recorded_values", "surroundings"} == members(HfFolder) - {
         "fields",
         "has_modules",
+        "hf_model",
     }
 
 
