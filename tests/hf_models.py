@@ -379,6 +379,12 @@ MODELS = {
         BEIT | dict(use_mean_pooling=False, use_absolute_position_embeddings=True, layer_scale_init_value=0.0),
         ["BeitModel", "BeitForImageClassification"],
     ),
+    "vivit": (
+        "vivit",
+        {name: value for name, value in IMAGES.items() if name != "patch_size"}
+        | dict(num_frames=4, tubelet_size=[2, 2, 2]),
+        ["VivitModel", "VivitForVideoClassification"],
+    ),
     "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
     "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
 }  # fmt: skip
@@ -418,7 +424,7 @@ SWIN_NAMES = {
 def saved_name(model_type: str, tensor: str) -> str:
     """The name of a tensor in a folder."""
     names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "beit": BEIT_NAMES, "swin": SWIN_NAMES}
-    names |= {"vit_mae": SAVED_NAMES, "dinov2": DINO_NAMES, "dinov3_vit": DINO_V3_NAMES}
+    names |= {"vit_mae": SAVED_NAMES, "vivit": SAVED_NAMES, "dinov2": DINO_NAMES, "dinov3_vit": DINO_V3_NAMES}
     names |= {"mixtral": {r"\.mlp\.": ".block_sparse_moe."}}
     for pattern, name in names.get(model_type, {}).items():
         tensor = re.sub(pattern, name, tensor)
@@ -469,9 +475,12 @@ def inputs(padded: bool = True) -> dict[str, np.ndarray]:
     }
 
 
-def image_values(pixels, channels: int, height: int, width: int):
-    """The corner of images [B,C,H,W] that a model reads."""
-    return pixels[:, :channels, :height, :width]
+def image_values(pixels, channels: int, height: int, width: int, frames: int | None = None):
+    """The corner of images [B,C,H,W] that a model reads; or videos [B,F,C,H,W], whose frames differ."""
+    if frames is None:
+        return pixels[:, :channels, :height, :width]
+    video = pixels[:, None] * np.cos(np.arange(1, frames + 1, dtype=np.float32))[None, :, None, None, None]
+    return video[:, :, :channels, :height, :width]
 
 
 def torch_model(name: str, architecture: str):
@@ -506,9 +515,9 @@ def _results(config, params, arrays) -> dict:
 
     import tfm
 
-    if config.input.grid:
-        height, width, channels = config.input.pixels
-        return _image_results(config, params, image_values(arrays["pixels"], channels, height, width))
+    if config.input.array_shape:
+        *frames, height, width, channels = config.input.array_shape
+        return _image_results(config, params, image_values(arrays["pixels"], channels, height, width, *frames))
     tokens, valid = arrays["tokens"], arrays["valid"] > 0
     types = arrays["types"] if config.sizes.get("Y", 0) > 1 else None
     if isinstance(params, tfm.Seq2Seq):
@@ -548,7 +557,7 @@ def _image_results(config, params, pixels) -> dict:
     import tfm
     from tfm.models.classifier import pooled_states
 
-    pixels = jnp.transpose(pixels, (0, 2, 3, 1))
+    pixels = jnp.moveaxis(pixels, -3, -1)
     hidden = tfm.encoder(params.encoder, config, pixels)
     outputs = {"hidden": hidden, "last_hidden_state": hidden}
     if isinstance(params, tfm.Tagger):
@@ -612,7 +621,8 @@ def torch_pixels(model):
 
     size = model.config.image_size
     height, width = (size, size) if isinstance(size, int) else size
-    return torch.from_numpy(image_values(inputs()["pixels"], model.config.num_channels, height, width).copy())
+    frames = [model.config.num_frames] if hasattr(model.config, "num_frames") else []
+    return torch.from_numpy(image_values(inputs()["pixels"], model.config.num_channels, height, width, *frames).copy())
 
 
 def _torch_image_results(model) -> dict[str, np.ndarray]:

@@ -266,6 +266,17 @@ VARIANTS = {
         {"input": "frames", "input.size": 11, "input.channels": 3, "input.convolutions": "3x1,3x2", "residual": "pre"},
         **_ENCODERS_OF_IMAGES,
     ),
+    "tubes": Variant(
+        {
+            "input": "tubes",
+            "input.frames": 4,
+            "input.size": 8,
+            "input.patch": 4,
+            "input.channels": 3,
+            "residual": "pre",
+        },
+        **_ENCODERS_OF_IMAGES,
+    ),
     "reformer": Variant(
         {"mixer": "reformer", "mixer.buckets": 2, "mixer.rounds": 3, "mixer.chunk": 3},
         oracle=partial(clustered.reformer, chunk=3),

@@ -186,7 +186,7 @@ def labelled(architecture, outputs, tokens):
     positions, classes = np.array([3, 11]), np.array([0, 1])
     if architecture.endswith("MaskedLM"):
         return {"labels": tokens}, entropies(outputs, logits=tokens)
-    if architecture.endswith(("SequenceClassification", "ImageClassification")):
+    if architecture.endswith(("SequenceClassification", "ImageClassification", "VideoClassification")):
         return {"labels": classes * 4}, entropies(outputs, logits=classes * 4)
     if architecture.endswith("TokenClassification"):
         return {"labels": tokens % 5}, entropies(outputs, logits=tokens % 5)

@@ -1,9 +1,9 @@
-"""What a text, an image or a sound is read from."""
+"""What a text, an image, a sound or a video is read from."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from tfm.catalogue.options.frames import Frames
+from tfm.catalogue.options.frames import Frames, Tubes
 from tfm.catalogue.options.inputs import Characters, Merging, Patches
 from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
@@ -54,4 +54,4 @@ class Tokens(InputOptions):
         }
 
 
-Input = Tokens | Characters | Patches | ResNet | Merging | TokensAndPatches | Frames
+Input = Tokens | Characters | Patches | ResNet | Merging | TokensAndPatches | Frames | Tubes

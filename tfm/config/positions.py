@@ -77,7 +77,8 @@ class Sinusoidal(AbsolutePosition):
         with a longest wavelength of 10,000 * 2 pi itself, and the first token at position 2 (M2M-100)
     place: added | queries_keys | concatenated | every_layer: to the embeddings, to what makes queries and keys, beside
         the embeddings, or to all that the mixer of every layer reads
-    axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
+    axes: 1 | 2 | 3: places in the sequence; columns and rows of an image, half of the width for each; or columns, rows
+        and times of a video, a third of it
     """
 
     name: Literal["sinusoidal"] = tag("sinusoidal")
@@ -105,9 +106,10 @@ class Rotary(PositionOptions):
     scaling: how wavelengths grow for texts that are longer than those of training; none: not at all
     pairs: halves | adjacent: elements n and n + R/2 of the R rotated ones turn together (GPT-NeoX, Llama), or 2n and
         2n + 1 (the paper, RoFormer)
-    axes: 1 | 2: places in the sequence, or rows and columns of an image, half of the pairs for each
-    coordinates: places | centres: with 2 axes, row and column of a patch; or where its centre is, from -2 pi to 2 pi
-        along each side of the image (DINOv3: Simeoni et al. 2025)
+    axes: 1 | 2 | 3: places in the sequence; rows and columns of an image, half of the pairs for each; or times, rows
+        and columns of a video, a third of them
+    coordinates: places | centres: with several axes, row and column of a patch; or where its centre is, from -2 pi to
+        2 pi along each side of the image (DINOv3: Simeoni et al. 2025)
     """
 
     name: Literal["rotary"] = tag("rotary")
@@ -124,8 +126,8 @@ class Rotary(PositionOptions):
             raise ValueError(f"base={self.base} must be more than 1; 10,000 is usual")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
-        if self.coordinates == "centres" and self.axes != 2:
-            raise ValueError(f"coordinates=centres are those of patches of an image, and axes={self.axes}; add axes=2")
+        if self.coordinates == "centres" and self.axes == 1:
+            raise ValueError("coordinates=centres are those of patches of an image, and axes=1; add axes=2")
 
     @property
     def attention_scaling(self) -> float:
@@ -146,10 +148,10 @@ class Rotary(PositionOptions):
         _check_axes(self, config, rotary_dim)
         if self.scaling is None:
             return
-        if self.scaling.depends_on_length and self.axes == 2:
+        if self.scaling.depends_on_length and self.axes > 1:
             raise ValueError(
-                f"position.scaling={self.scaling.name} depends on the length of a text, and position.axes=2 counts "
-                "rows and columns; try position.scaling=linear"
+                f"position.scaling={self.scaling.name} depends on the length of a text, and position.axes={self.axes} "
+                "counts rows and columns; try position.scaling=linear"
             )
         self.scaling.check_pairs(rotary_dim // 2)
 
@@ -157,15 +159,19 @@ class Rotary(PositionOptions):
 def _check_axes(options: Rotary | Sinusoidal, config: ModelConfig, width: int) -> None:
     """Raises ValueError for `axes` that the input does not have, or that do not divide what encodes them."""
     check_minimum(options, axes=1)
-    check_maximum(options, "an image has rows and columns", axes=2)
-    if options.axes == 2 and config.input.grid is None:
+    check_maximum(options, "a video has times, rows and columns", axes=3)
+    if options.axes == 1:
+        return
+    counted = "rows and columns" if options.axes == 2 else "times, rows and columns"
+    if len(config.input.axes or ()) != options.axes:
         raise ValueError(
-            f"position.axes=2 counts rows and columns, which input={config.input.name} does not have; try "
+            f"position.axes={options.axes} counts {counted}, which input={config.input.name} does not have; try "
             "position.axes=1"
         )
-    if options.axes == 2 and width % 4:
+    if width % (2 * options.axes):
         raise ValueError(
-            f"position.axes=2 needs pairs for rows and for columns: {width} elements for both must be a multiple of 4"
+            f"position.axes={options.axes} needs pairs for {counted}: {width} elements must be a multiple of "
+            f"{2 * options.axes}"
         )
 
 

@@ -38,6 +38,7 @@ from tfm.hf.families.vision.dino import DINO_V2, DINO_V3
 from tfm.hf.families.vision.imagegpt import IMAGEGPT
 from tfm.hf.families.vision.swin import SWIN, SWIN_V2
 from tfm.hf.families.vision.vit import DEIT, VIT, VIT_MAE
+from tfm.hf.families.vision.vivit import VIVIT
 from tfm.hf.family import Family
 from tfm.hf.fields import Fields
 
@@ -50,7 +51,7 @@ FAMILIES = {
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN2, OPENAI_GPT),
         *(T5, LONGT5, SWITCH_TRANSFORMERS, BART, MARIAN, PEGASUS, LED, MBART, M2M_100, MT5, UMT5, WHISPER),
         *(VIT, DEIT, BEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
-        *(VIT_MAE, DINO_V2, DINO_V3),
+        *(VIT_MAE, DINO_V2, DINO_V3, VIVIT),
     )
 }
 

@@ -38,6 +38,11 @@ class InputOptions(Options):
         return None
 
     @property
+    def axes(self) -> tuple[int, ...] | None:
+        """How many places lie along each axis of what is read, such as rows and columns; None for texts."""
+        return self.grid
+
+    @property
     def array_shape(self) -> tuple[int, ...] | None:
         """The shape of what is read, where it is an array of numbers of fixed sizes; None for tokens."""
         return None

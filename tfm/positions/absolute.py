@@ -91,14 +91,14 @@ def sinusoidal(positions: Array, width: int, order: str = "interleaved") -> Arra
 def waves(options: Sinusoidal, config: Config, positions: Array, width: int) -> Array:
     """positions [B,T] -> float32 [B,T,width].
 
-    With two axes the first half tells columns, the second half rows (He et al. 2022, in code); a vector that has no
-    place in the image has zeros.
+    With two axes the first half tells columns, the second half rows (He et al. 2022, in code); with three the last
+    third tells times; a vector that has no place in the image or video has zeros.
     """
     if options.axes == 1:
         return sinusoidal(positions, width, options.order)
-    row_column = places(config, positions)
-    rows, columns = (sinusoidal(row_column[..., axis], width // 2, options.order) for axis in range(2))
-    return jnp.where(row_column[..., :1] < 0, 0, jnp.concatenate([columns, rows], axis=-1))
+    place = places(config, positions)
+    by_axis = [sinusoidal(place[..., axis], width // options.axes, options.order) for axis in range(options.axes)]
+    return jnp.where(place[..., :1] < 0, 0, jnp.concatenate(by_axis[::-1], axis=-1))
 
 
 def sinusoidal_embed_specs(options: Sinusoidal, config: Config) -> PyTree:

@@ -7,7 +7,7 @@ from tfm.attention.project import Attention
 from tfm.config.positions import Rotary
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.positions.frequencies import frequencies
-from tfm.positions.grid_axes import centres, rows_columns
+from tfm.positions.grid_axes import centres, first_places
 
 
 def rotary_angles(options: Rotary, head_size: int, positions: Array, length: int | None = None) -> Array:
@@ -15,7 +15,7 @@ def rotary_angles(options: Rotary, head_size: int, positions: Array, length: int
 
     Pair n turns by base ** (-2 n / R) radians a position (Su et al. 2021, eq. 15), by less where `options.scaling` says
     so. Scalings that depend on the length of a text take `length`, by default T. Each axis has R / A elements, those of
-    rows before those of columns (Heo et al. 2024, section 3.2).
+    times first, those of rows before those of columns (Heo et al. 2024, section 3.2).
     """
     size = options.rotary_dim(head_size) // options.axes
     radians = frequencies(options.scaling, options.base, size, positions.shape[1] if length is None else length)
@@ -51,12 +51,12 @@ def _rotate_adjacent(x: Array, cos: Array, sin: Array) -> Array:
 
 def prepare(call: LayerCall[Rotary, None, None], context: AttentionContext) -> tuple[Array, Array]:
     """The angles of queries and of keys in all layers with these options; those of a vector that has no place in the
-    image are 0."""
+    image or video are 0."""
 
     def angles(positions: Array) -> Array:
-        if call.options.axes == 2:
+        if call.options.axes > 1:
             is_centre = call.options.coordinates == "centres"
-            positions = (centres if is_centre else rows_columns)(call.config, positions)
+            positions = (centres if is_centre else first_places)(call.config, positions)
         return rotary_angles(call.options, call.config.sizes["H"], positions, context.text_length)
 
     query_angles, keys = angles(context.positions), context.key_positions

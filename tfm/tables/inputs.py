@@ -5,7 +5,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from tfm.catalogue.inputs import characters, frames, merging, patches, resnet, tokens_and_patches
+from tfm.catalogue.inputs import characters, frames, merging, patches, resnet, tokens_and_patches, tubes
 from tfm.catalogue.inputs.frames import PaddedFrames
 from tfm.config.model import Config
 from tfm.inputs import TOKENS, MaskedPixels, PicturedTokens
@@ -20,6 +20,7 @@ INPUTS: dict[str, Input] = {
     "merging": merging.INPUT,
     "tokens_and_patches": tokens_and_patches.INPUT,
     "frames": frames.INPUT,
+    "tubes": tubes.INPUT,
 }
 
 
@@ -45,7 +46,8 @@ def embed(
     """inputs -> [B,T,D] in `config.dtype`; a key turns dropout on.
 
     inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` reads images,
-        or `PicturedTokens` where it reads both, or frames float [B,T,C] or `PaddedFrames`
+        or `PicturedTokens` where it reads both, or frames float [B,T,C] or `PaddedFrames`, or videos float
+        [B,F,H,W,C]
     positions: int32 [B,T]; 0..T-1 by default
     types: int32 [B,T], which sentence of a pair a token belongs to; 0 by default
 

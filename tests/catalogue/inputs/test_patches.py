@@ -153,9 +153,12 @@ def test_what_positions_do_to_scores_of_patches(fill):
         ({"input.cls": False, "input.distilled": True}, "distilled=true puts a vector behind"),
         ({"head.distilled": True}, r"head\.distilled=true reads the second vector of an image"),
         ({"input": "tokens", "position": "rotary", "position.axes": 2}, r"axes=2 counts rows and columns"),
-        ({"position": "rotary", "position.axes": 3}, "axes=3 must be at most 2"),
-        ({"position": "rotary", "position.axes": 2, "heads": 8}, "2 elements for both must be a multiple of 4"),
-        ({"position": "sinusoidal", "position.axes": 2, "width": 18}, "18 elements for both must be a multiple of 4"),
+        (
+            {"position": "rotary", "position.axes": 3},
+            "axes=3 counts times, rows and columns, which input=patches does not",
+        ),
+        ({"position": "rotary", "position.axes": 2, "heads": 8}, "2 elements must be a multiple of 4"),
+        ({"position": "sinusoidal", "position.axes": 2, "width": 18}, "18 elements must be a multiple of 4"),
         ({"input.token_types": 2}, r"input\.token_types belongs to input=tokens or characters, not to patches"),
     ],
 )

@@ -132,19 +132,28 @@ def _rows(vector: Array, x: Array) -> Array:
 
 def check_pixels(options: PictureOptions, pixels: object, types: object) -> None:
     """Raises ValueError unless pixels are floating-point numbers of images of the size that the model reads."""
-    shape, dtype = getattr(pixels, "shape", None), getattr(pixels, "dtype", None)
+    remedy = "resize them, or adapt the model with tfm.interpolate_positions"
+    check_array("pixels", "HWC", options.pixels, pixels, types, remedy)
+
+
+def check_array(
+    name: str, letters: str, sizes: Sequence[int], array: object, types: object, remedy: str = "resize them"
+) -> None:
+    """Raises ValueError unless an array of images or videos has floating-point numbers and the shape that the model
+    reads, whose axes behind B have these letters and sizes."""
+    axes, kind = f"[B,{','.join(letters)}]", "videos" if "F" in letters else "images"
+    shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
     if shape is None or dtype is None:
-        raise ValueError(f"pixels must be an array [B,H,W,C], not a {type(pixels).__name__}; wrap it in jnp.array")
+        raise ValueError(f"{name} must be an array {axes}, not a {type(array).__name__}; wrap it in jnp.array")
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise ValueError(f"pixels must be floating-point numbers, not {dtype}; divide by 255 and normalize them")
-    if len(shape) != 4 or tuple(shape[1:]) != options.pixels:
-        height, width, channels = options.pixels
+        raise ValueError(f"{name} must be floating-point numbers, not {dtype}; divide by 255 and normalize them")
+    if len(shape) != 1 + len(letters) or tuple(shape[1:]) != tuple(sizes):
         raise ValueError(
-            f"pixels must have the shape [B,{height},{width},{channels}] of the images that the model reads, not "
-            f"{list(shape)}; resize them, or adapt the model with tfm.interpolate_positions"
+            f"{name} must have the shape [B,{','.join(map(str, sizes))}] of the {kind} that the model reads, not "
+            f"{list(shape)}; {remedy}"
         )
     if types is not None:
-        raise ValueError("types tell the sentences of a pair apart, and an image has none; leave them out")
+        raise ValueError(f"types tell the sentences of a pair apart, and {kind} have none; leave them out")
 
 
 def contents(options: PictureOptions, config: Config, count: int, length: int) -> Array:

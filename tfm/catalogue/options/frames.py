@@ -1,5 +1,6 @@
-"""Inputs along time: frames of sounds and of other series."""
+"""Inputs along time: frames of sounds and of other series, and tubes of videos."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -60,6 +61,70 @@ class Frames(InputOptions):
         for _, stride in self.layers:
             length = -(-length // stride)
         return length
+
+    def sizes(self, config: ModelConfig) -> dict[str, int]:
+        return {"U": config.width, "P": self.max_length(config)}
+
+
+@dataclass(frozen=True)
+class Tubes(InputOptions):
+    """Patches of a video in space and time, and a trained vector before them (ViViT: Arnab et al. 2021, section 3.2).
+
+    Raises ValueError for sizes that do not fit together.
+
+    frames: frames of a video
+    size: height of frames in pixels, and their width where image_width is none
+    image_width: width of frames in pixels; none: they are squares
+    tube: frames of a tube
+    patch: side of a tube in pixels
+    channels: numbers of a pixel: 3 for colours, 1 for grey
+    cls: a trained vector, [CLS], stands first; a head may read its state
+    bias: add a bias to what a tube becomes
+    norm: normalize the embeddings
+    """
+
+    name: Literal["tubes"] = tag("tubes")
+    reads_packed: ClassVar[bool] = False
+    ignores: ClassVar[tuple[str, ...]] = Patches.ignores
+    frames: int = 16
+    size: int = 224
+    image_width: int | None = None
+    tube: int = 2
+    patch: int = 16
+    channels: int = 3
+    cls: bool = True
+    bias: bool = True
+    norm: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        sizes = ("frames", "size", "image_width", "tube", "patch", "channels")
+        check_minimum(self, **dict.fromkeys(sizes, 1))
+        check_maximum(self, "no video is as large", **dict.fromkeys(sizes, 1 << 16))
+        if self.frames % self.tube:
+            nearest = max(1, round(self.frames / self.tube)) * self.tube
+            raise ValueError(f"frames={self.frames} must be a multiple of tube={self.tube}; try frames={nearest}")
+        self.patches  # noqa: B018  raises ValueError
+
+    @property
+    def patches(self) -> Patches:
+        """How a frame is cut."""
+        return Patches(size=self.size, image_width=self.image_width, patch=self.patch, channels=self.channels)
+
+    @property
+    def array_shape(self) -> tuple[int, ...] | None:
+        return self.frames, *self.patches.pixels
+
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        return self.frames // self.tube, *self.patches.grid
+
+    @property
+    def prefix(self) -> int:
+        return int(self.cls)
+
+    def max_length(self, config: ModelConfig) -> int:
+        return self.prefix + math.prod(self.axes)
 
     def sizes(self, config: ModelConfig) -> dict[str, int]:
         return {"U": config.width, "P": self.max_length(config)}
