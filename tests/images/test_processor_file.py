@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import tfm
 from train import UserError
 from train.images import palette
 from train.images.processor import ImageProcessor
@@ -59,26 +60,26 @@ def test_a_folder_that_transformers_5_saved(tmp_path):
     """processor_config.json alone is read; another file beside it must say the same."""
     nested = {"processor_class": "CLIPProcessor", "image_processor": {**CLIP, "size": {"shortest_edge": 230}}}
     (tmp_path / "processor_config.json").write_text(json.dumps(nested))
-    processor = palette.read_hf(tmp_path, None)
+    processor = palette.read_hf(tmp_path, tfm.Config())
     assert processor == of_fields({**CLIP, "size": 230})
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**CLIP, "size": 230, "resample": 3}))
-    assert palette.read_hf(tmp_path, None) == processor
+    assert palette.read_hf(tmp_path, tfm.Config()) == processor
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**CLIP, "size": 240}))
     with pytest.raises(
         ValueError, match=r"processor_config.json and .*preprocessor_config.json differ in size \(230 and"
     ):
-        palette.read_hf(tmp_path, None)
+        palette.read_hf(tmp_path, tfm.Config())
 
 
 def test_the_class_of_a_file_without_one(tmp_path):
     """It is that of the model."""
     (tmp_path / "preprocessor_config.json").write_text('{"resample": null}')
     (tmp_path / "config.json").write_text('{"model_type": "siglip"}')
-    assert palette.read_hf(tmp_path, None) == ImageProcessor((224, 224), resample="bicubic")
+    assert palette.read_hf(tmp_path, tfm.Config()) == ImageProcessor((224, 224), resample="bicubic")
     (tmp_path / "preprocessor_config.json").unlink()
     (tmp_path / "processor_config.json").write_text('{"processor_class": "SiglipProcessor"}')
     with pytest.raises(UserError, match="has no preprocessor_config.json, and no processor_config.json with"):
-        palette.read_hf(tmp_path, None)
+        palette.read_hf(tmp_path, tfm.Config())
 
 
 def picture(height, width):

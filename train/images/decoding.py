@@ -20,7 +20,7 @@ MAX_PIXELS = 1 << 26
 
 # Pictures of more pixels are decoded one at a time, whatever the threads are.
 _LARGE = 1 << 23
-_large_lock = threading.Lock()
+_large_lock = threading.RLock()
 
 # What Pillow calls grey and colours, by the count of channels.
 MODES = {1: "L", 3: "RGB"}
@@ -32,6 +32,11 @@ class BrokenImageError(ValueError):
     """A file that holds no picture, or none that may be decoded; the text says why."""
 
 
+def alone(pixels: int) -> contextlib.AbstractContextManager[object]:
+    """A context in which a picture of so many pixels is decoded: large ones one at a time."""
+    return _large_lock if pixels > _LARGE else contextlib.nullcontext()
+
+
 def decode(source: str | Path | bytes, channels: int = 3) -> Image.Image:
     """A file, or its bytes -> a picture of `channels` 1 (grey) or 3 (RGB), turned as its EXIF orientation says.
 
@@ -39,30 +44,30 @@ def decode(source: str | Path | bytes, channels: int = 3) -> Image.Image:
     257, which a UserWarning says: transformers cuts it at 255. Raises BrokenImageError for a file that is missing,
     empty, damaged, of another format or of more than MAX_PIXELS.
     """
-    return _decoded(source, lambda image: _converted(image, MODES[channels]))
+    return decoded(source, lambda image: converted(ImageOps.exif_transpose(image), MODES[channels]))
 
 
 def decode_values(source: str | Path) -> Image.Image:
     """A grey picture, or one with a palette -> its values, or places in the palette, as a grey picture, upright. Raises
     BrokenImageError as `decode` does, and for colours and 16 bits."""
-    return _decoded(source, _values)
+    return decoded(source, lambda image: _values(ImageOps.exif_transpose(image)))
 
 
 def decode_alpha(source: str | Path) -> Image.Image:
     """A file -> how opaque each pixel is, 255 where fully, as a grey picture, upright. Raises BrokenImageError as
     `decode` does."""
-    return _decoded(source, lambda image: image.convert("RGBA").getchannel("A"))
+    return decoded(source, lambda image: ImageOps.exif_transpose(image).convert("RGBA").getchannel("A"))
 
 
-def _decoded(source: str | Path | bytes, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    """An upright picture, converted. Raises BrokenImageError as `decode` does."""
+def decoded(source: str | Path | bytes, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """What `convert` makes of an open picture. Raises BrokenImageError as `decode` does."""
     try:
         with _opened(source) as file, Image.open(file, formats=FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise BrokenImageError(f"has {width:,} x {height:,} pixels, and {MAX_PIXELS:,} are the limit")
-            with _large_lock if width * height > _LARGE else contextlib.nullcontext():
-                return convert(ImageOps.exif_transpose(image))
+            with alone(width * height):
+                return convert(image)
     except BrokenImageError:
         raise
     except FileNotFoundError as error:
@@ -95,7 +100,7 @@ def _values(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.asarray(image).astype(np.uint8))
 
 
-def _converted(image: Image.Image, mode: str) -> Image.Image:
+def converted(image: Image.Image, mode: str) -> Image.Image:
     """A picture of any mode in the mode "L" or "RGB"."""
     if image.mode.startswith("I"):  # 16 bits
         warnings.warn(
@@ -114,7 +119,7 @@ def _converted(image: Image.Image, mode: str) -> Image.Image:
 def array_image(pixels: np.ndarray, channels: int) -> Image.Image:
     """uint8 [H,W] or [H,W,C] with C of 1, 3 or 4 -> a picture of `channels` 1 or 3."""
     pixels = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
-    return _converted(Image.fromarray(np.ascontiguousarray(pixels)), MODES[channels])
+    return converted(Image.fromarray(np.ascontiguousarray(pixels)), MODES[channels])
 
 
 def to_array(image: Image.Image) -> np.ndarray:

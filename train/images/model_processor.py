@@ -20,7 +20,7 @@ def run_processor(run: Run, model: Config, saved: AnyProcessor | None) -> AnyPro
     """
     processor = saved or model_processor(model, run.task.pixels)
     if run.init and isinstance(processor, ImageProcessor) and not reads_palette(model):
-        height, width, _ = picture_shape(model)
+        *_, height, width, _ = picture_shape(model)
         with user_errors("--model.input"):
             processor = processor.of_shape(height, width)
     check_processor(processor, model)
@@ -37,7 +37,7 @@ def check_processor(processor: AnyProcessor, model: Config):
             f"run of --task={source}, or another --preset"
         )
     height, width = processor.shape
-    shape = height * width if of_palette else (height, width, processor.channels)
+    shape = processor.array_shape if isinstance(processor, ImageProcessor) else height * width
     required = model.length if of_palette else picture_shape(model)
     if shape != required:
         raise UserError(
@@ -48,13 +48,13 @@ def check_processor(processor: AnyProcessor, model: Config):
 
 def reads_palette(model: Config) -> bool:
     """Whether a model reads pictures as colours of a palette, which are tokens, and no pixels."""
-    return model.input.grid is None and not model.input.suffix
+    return model.input.array_shape is None and not model.input.suffix
 
 
-def picture_shape(model: Config) -> tuple[int, int, int]:
-    """Height, width and channels of the pictures that a model, or a tower, reads."""
+def picture_shape(model: Config) -> tuple[int, ...]:
+    """Height, width and channels of the pictures that a model, or a tower, reads; of videos, frames before these."""
     options: Any = model.input
-    return options.pixels
+    return options.array_shape or options.pixels
 
 
 def image_tokens(model: Config) -> int:
@@ -70,13 +70,15 @@ def model_processor(model: Config, pixels: Pixels) -> ImageProcessor:
     """
     if reads_palette(model):
         raise UserError("the model reads the colours of a palette; name a run of --task=pixels with --init=FOLDER")
-    height, width, channels = picture_shape(model)
+    *frames, height, width, channels = picture_shape(model)
     mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))
     crop = None if pixels.resize is None else (height, width)
     size = (height, width) if pixels.resize is None else pixels.resize
     mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
     try:
-        return ImageProcessor(size, crop, tuple(mean), tuple(std), resample=pixels.resample)
+        return ImageProcessor(
+            size, crop, tuple(mean), tuple(std), resample=pixels.resample, frames=next(iter(frames), None)
+        )
     except ValueError as error:
         raise UserError(f"--task.pixels: {error}") from error
 

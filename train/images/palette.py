@@ -21,6 +21,7 @@ from train.data.processors import ProcessorKind
 from train.images.processor import FILE, Box, ImageProcessor, processor_text
 from train.images.processor_file import folder_fields, model_class, of_fields
 from train.settings.gate import user_errors
+from train.settings.images import reads_videos
 from train.text.hf_tokenizer import MarksTexts
 
 if TYPE_CHECKING:
@@ -180,7 +181,10 @@ def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
     path, fields = folder_fields(folder)
     with user_errors(str(path)):
-        return _of_fields(fields, model_class(folder))
+        processor = _of_fields(fields, model_class(folder))
+    if isinstance(processor, ImageProcessor) and reads_videos(model.input):
+        return dataclasses.replace(processor, frames=model.input.array_shape[0])
+    return processor
 
 
 def save_hf(processor: AnyProcessor, task: MarksTexts, run: "Run", folder: Path):

@@ -23,6 +23,9 @@ FILTERS = {
 
 MAX_SIDE = 1 << 13
 
+# Which frames of a video are read, in words.
+_SAMPLING = "those in the middle of num_frames equal parts of a video"
+
 # Left, top, right and bottom of a part of a picture, in pixels.
 Box = tuple[float, float, float, float]
 
@@ -36,6 +39,7 @@ class ImageProcessor:
     mean, std: of the channels, of values between 0 and 1; their count is that of the channels
     rescale: what values from 0 to 255 are multiplied by
     resample: a word of FILTERS
+    frames: of a video, which are read below one another; None: pictures are read
     """
 
     size: tuple[int, int] | int | None
@@ -44,6 +48,7 @@ class ImageProcessor:
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
     rescale: float = 1 / 255
     resample: str = "bilinear"
+    frames: int | None = None
 
     def __post_init__(self):
         sides = [*(self.size if isinstance(self.size, tuple) else [self.size]), *(self.crop or ())]
@@ -79,6 +84,11 @@ class ImageProcessor:
         return self.size
 
     @property
+    def array_shape(self) -> tuple[int, ...]:
+        """The shape [H,W,C] of a picture, or [F,H,W,C] of a video, as the model reads it."""
+        return *(() if self.frames is None else (self.frames,)), *self.shape, self.channels
+
+    @property
     def field(self) -> str:
         """What a batch calls what `normalize` makes."""
         return "pixels"
@@ -102,11 +112,16 @@ class ImageProcessor:
         return dataclasses.replace(self, size=self.shape, crop=None)
 
     def empty(self, count: int) -> np.ndarray:
-        """Zeros of the shape and dtype that `normalize` returns for `count` pictures, float32 [count,H,W,C]."""
-        return np.zeros((count, *self.shape, self.channels), np.float32)
+        """Zeros of the shape and dtype that `normalize` returns for `count` pictures, float32 [count,H,W,C], or
+        videos."""
+        return np.zeros((count, *self.array_shape), np.float32)
 
     def prepare(self, image: Image.Image) -> np.ndarray:
-        """A picture -> uint8 [H,W,C], resized and cropped."""
+        """A picture -> uint8 [H,W,C], resized and cropped; the frames of a video -> uint8 [F,H,W,C]."""
+        if self.frames is not None:
+            frame, height = dataclasses.replace(self, frames=None), image.height // self.frames
+            tops = range(0, height * self.frames, height)
+            return np.stack([frame.prepare(image.crop((0, top, image.width, top + height))) for top in tops])
         height, width = self._target(image.height, image.width)
         if max(height, width) > MAX_SIDE and self.crop is not None:
             return to_array(self._resized_centre(image, height, width))
@@ -178,6 +193,12 @@ def _fields(processor: ImageProcessor) -> dict[str, object]:
         fields["crop_size"] = _sides(crop)
     if size is None:
         del fields["size"]
+    if processor.frames is not None:
+        fields |= {
+            "image_processor_type": "VideoMAEImageProcessor",
+            "num_frames": processor.frames,
+            "frames": _SAMPLING,
+        }
     return fields
 
 

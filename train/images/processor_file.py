@@ -62,6 +62,7 @@ DEFAULTS = {
     "MobileNetV1": Defaults(256, 2, _HALF, crops=True, square=False),
     "MobileNetV2": Defaults(256, 2, _HALF, crops=True, square=False),
     "Pvt": Defaults((224, 224), 3, _IMAGENET),
+    "VideoMAE": Defaults(224, 2, _HALF, crops=True, square=False),
     "Segformer": Defaults((512, 512), 2, _IMAGENET),
 }
 
@@ -78,6 +79,7 @@ _OF_MODELS = {
     "clip_vision_model": "CLIP",
     "siglip": "Siglip",
     "imagegpt": "ImageGPT",
+    "vivit": "VideoMAE",
 }
 
 _ENDINGS = ("ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor")
@@ -132,9 +134,12 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
     resample = fields.get("resample", defaults.resample)
     if type(resample) is not int or resample not in names:
         raise ValueError(f"resample={resample!r} must be one of {sorted(names)}, a filter of Pillow")
+    frames = fields.get("num_frames")
+    if frames is not None and not 1 <= check_type("num_frames", frames, int) <= 1 << 16:
+        raise ValueError(f"num_frames={frames} must be from 1 to {1 << 16:,}")
     if not is_resized and crop is None:
         raise ValueError("do_resize=false without do_center_crop leaves pictures of several shapes; name a size")
-    return ImageProcessor(size if is_resized else None, crop, mean, std, factor, names[resample])
+    return ImageProcessor(size if is_resized else None, crop, mean, std, factor, names[resample], frames)
 
 
 _STATISTICS = ("image_mean", "image_std")

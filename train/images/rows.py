@@ -44,12 +44,14 @@ class ImageRows:
     def overview(self, facts: Mapping[str, Any]) -> dict[str, str]:
         """Lines of the start-up table; `facts` are those of run.json about the data."""
         height, width = self.processor.shape
+        frames = getattr(self.processor, "frames", None)
         is_long = len(facts["classes"]) > NAMED
         train, valid = (facts[name] // self.length for name in ("train_tokens", "eval_tokens"))
         return {
             "data": f"{facts['source']}, hash {facts['hash']}",
-            "pictures": f"{train:,} to train on, {valid:,} to validate on",
-            "pixels": f"{height} x {width} x {self.processor.channels}, {self.length} tokens to the model",
+            "videos" if frames else "pictures": f"{train:,} to train on, {valid:,} to validate on",
+            "pixels": f"{f'{frames} frames of ' if frames else ''}{height} x {width} x {self.processor.channels}, "
+            f"{self.length} tokens to the model",
             "classes": f"{len(facts['classes']):,}: {', '.join(facts['classes'][:NAMED])}{', ...' * is_long}",
         }
 

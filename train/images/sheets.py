@@ -25,15 +25,25 @@ _LETTERS = 24
 
 
 def contact_sheet(images: np.ndarray, titles: Sequence[str], path: Path, columns: int | None = None):
-    """Pictures uint8 [N,H,W,C] in rows of `columns`, by default eight, each under its title."""
+    """Pictures uint8 [N,H,W,C] in rows of `columns`, by default eight, each under its title; videos [N,F,H,W,C] in one
+    column, their frames side by side."""
+    frames = images.shape[1] if images.ndim == 5 else 1
+    if images.ndim == 5:
+        images, columns = strip(images), 1
     columns = min(columns or _COLUMNS, len(images))
     rows = -(-len(images) // columns)
-    with panels(path, (1.5 * columns, 1.8 * rows), columns, rows) as all_axes:
+    with panels(path, (1.5 * columns * frames, 1.8 * rows), columns, rows) as all_axes:
         for panel in all_axes:
             panel.axis("off")
         for panel, image, title in zip(all_axes, images, titles, strict=False):
             _show(image, panel)
             panel.set_title(title, fontsize=7)
+
+
+def strip(pixels: np.ndarray) -> np.ndarray:
+    """Frames [...,F,H,W,C] -> [...,H,F*W,C], side by side."""
+    beside = np.moveaxis(pixels, -4, -3)
+    return beside.reshape(*beside.shape[:-3], -1, beside.shape[-1])
 
 
 def similarities(images: np.ndarray, captions: Sequence[str], cosines: np.ndarray, path: Path):
@@ -131,9 +141,12 @@ def wrapped(caption: str) -> str:
 
 
 def maps(image: np.ndarray, by_title: Mapping[str, np.ndarray], path: Path):
-    """A picture uint8 [H,W,C], and beside it the same under maps [h,w] of patches: bright where they are large."""
-    height, width = image.shape[:2]
-    with panels(path, (2.4 * (1 + len(by_title)), 2.6), 1 + len(by_title)) as (first, *overlaid):
+    """A picture uint8 [H,W,C], and beside it, or below a wide one, the same under maps [h,w] of patches: bright where
+    they are large."""
+    (height, width), count = image.shape[:2], 1 + len(by_title)
+    wide = width > 3 * height
+    size = (1.2 * width / height, 1.6 * count) if wide else (2.4 * count, 2.6)
+    with panels(path, size, *((1, count) if wide else (count, 1))) as (first, *overlaid):
         for panel in (first, *overlaid):
             _show(image, panel)
             panel.axis("off")

@@ -31,6 +31,8 @@ class PictureReader(NamedTuple):
     folder: a folder -> its rows; None: it has a folder for each class
     names_files: labels of tables are paths, as pictures are
     folder_files: endings of files that `folder` reads too
+    file: the path of a file -> what is read of it
+    endings: those of files that stand in a folder named like their label; a glob names them
     question: the column of questions about pictures, which tables alone have; None: there are none
     """
 
@@ -42,6 +44,8 @@ class PictureReader(NamedTuple):
     names_files: bool = False
     folder_files: tuple[str, ...] = ()
     question: str | None = None
+    file: Callable[[str], Picture] = PictureFile
+    endings: tuple[str, ...] = ENDINGS
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -141,6 +145,8 @@ def _read(source: str, data: Data, reader: PictureReader) -> Parts:
     """The rows of a source, which are not looked at yet. Raises UserError for a bad one."""
     if reader.question is not None:
         _check_table(source)
+    if reader.endings != ENDINGS:
+        _check_files(source, reader)
     if source.startswith("tfds:"):
         from train.images import tfds
 
@@ -171,12 +177,21 @@ def _check_table(source: str):
         )
 
 
+def _check_files(source: str, reader: PictureReader):
+    """Raises UserError for a source that is no folder, no table, and no file that the reader knows."""
+    if not Path(source).is_dir() and not source.lower().removesuffix(".gz").endswith((*reader.endings, *TABLES)):
+        raise UserError(
+            f"--data={source} names no videos; give a folder with a folder for each class, a table "
+            f"({', '.join(TABLES)}) that names them, or a quoted glob of {', '.join(reader.endings)}"
+        )
+
+
 def _read_file(path: Path, data: Data, reader: PictureReader) -> list[Row]:
     """The rows of a table, of an IDX file, or of a picture, whose folder is its label."""
     if files.is_idx(path):
         return _rows(str(path), files.read_idx(path))
-    if path.suffix.lower() in ENDINGS:
-        return [{"image": PictureFile(str(path)), "label": path.absolute().parent.name}]
+    if path.suffix.lower() in reader.endings:
+        return [{"image": reader.file(str(path)), "label": path.absolute().parent.name}]
     if path.suffix in shards.SHARDS:
         return shards.rows(path, reader.columns, reader.several)
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
@@ -202,7 +217,7 @@ def _table_rows(table: Path, rows: Sequence[Row], reader: PictureReader) -> list
             )
     return [
         {
-            "image": PictureFile(str(_path_in(table, path))),
+            "image": reader.file(str(_path_in(table, path))),
             "label": str(_path_in(table, label)) if reader.names_files else label,
             **({"question": question[0]} if question else {}),
         }

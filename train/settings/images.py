@@ -1,7 +1,7 @@
 """The settings of pictures: how they become pixels, how they are changed at random in training, and --task=pixels."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 
@@ -80,3 +80,8 @@ class Augment:
     def changes(self) -> bool:
         """Whether pictures are changed one by one before they are normalized."""
         return bool(self.flip or self.crop or self.color or self.randaugment)
+
+
+def reads_videos(options: Any) -> bool:
+    """Whether an input reads videos, arrays [F,H,W,C]."""
+    return len(options.array_shape or ()) == 4

@@ -1,8 +1,9 @@
-"""Classes of pictures, and of sounds."""
+"""Classes of pictures, of sounds and of videos."""
 
 from typing import TYPE_CHECKING
 
 from tfm.config.model import Config
+from train.settings.images import reads_videos
 from train.settings.sounds import reads_frames
 from train.tasks.entry import TaskEntry
 from train.tasks.image.options import Image
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def load(model: Config) -> "Task":
-    """The task: of sounds, where the model reads frames."""
+    """The task: of sounds, where the model reads frames, or of videos."""
     if reads_frames(model.input):
         from train.tasks.image.sounds.task import SOUNDS
 
         return SOUNDS
-    from train.tasks.image.task import IMAGE
+    from train.tasks.image.task import IMAGE, VIDEO
 
-    return IMAGE
+    return VIDEO if reads_videos(model.input) else IMAGE
 
 
 ENTRY = TaskEntry(Image, PRESETS, load)

@@ -1,6 +1,7 @@
 """Where a model looks in a picture: the attention of its last layer, and attention rollout (Abnar and Zuidema 2020)."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,20 @@ from train.images.processor import ImageProcessor
 
 
 def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.ndarray, folder: Path, first: int = 1):
-    """Pictures uint8 [B,H,W,C] -> attention-1.png and so on in the folder, counted from `first`.
+    """Pictures uint8 [B,H,W,C], or videos [B,F,H,W,C] -> attention-1.png and so on in the folder, counted from `first`.
 
     A mixer without weights and a model in stages have none.
     """
     weights = attention_weights(params, model, processor.normalize(images))
     if not weights:
         return
-    grid = model.input.grid
-    assert grid is not None, "a model of patches"
+    axes = model.input.axes
+    assert axes is not None, "a model of patches"
     for index, image in enumerate(images):
         layers = [layer[index] for layer in weights]
-        by_title = {"last layer": on_grid(layers[-1], grid), "rollout": on_grid(rollout(layers), grid)}
+        by_title = {"last layer": on_grid(layers[-1], axes), "rollout": on_grid(rollout(layers), axes)}
+        if len(axes) == 3:
+            image, by_title = _strips(image, by_title)
         sheets.maps(image, by_title, folder / f"attention-{first + index}.png")
 
 
@@ -71,9 +74,16 @@ def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
     return result
 
 
-def on_grid(weights: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """Weights [T,T] -> [h,w] of the patches: those of [CLS], or the mean over all patches where there is none."""
-    patches = grid[0] * grid[1]
+def _strips(video: np.ndarray, by_title: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """A video uint8 [F,H,W,C] and maps [t,h,w] of its tubes -> the frames side by side, and maps [h,F*w]."""
+    maps = {title: np.repeat(values, len(video) // len(values), axis=0) for title, values in by_title.items()}
+    return sheets.strip(video), {title: sheets.strip(values[..., None])[..., 0] for title, values in maps.items()}
+
+
+def on_grid(weights: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Weights [T,T] -> [h,w] of the patches, or [t,h,w] of tubes: those of [CLS], or the mean over all where there is
+    none."""
+    patches = math.prod(axes)
     before = len(weights) - patches  # [CLS] and the like
     row = weights[0] if before else weights.mean(0)
-    return row[before:].reshape(grid)
+    return row[before:].reshape(axes)

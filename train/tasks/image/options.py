@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_rates, tag
-from train.settings.images import Augment, Pixels
+from train.settings.images import Augment, Pixels, reads_videos
 from train.settings.schema import Run
 from train.settings.sounds import Sound, reads_frames
 from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_generative, parsed_weights
@@ -12,7 +12,8 @@ from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_gener
 
 @dataclass(frozen=True)
 class Image(TaskOptions):
-    """Classes of pictures (Dosovitskiy et al. 2021), or of sounds, with --model.input=frames.
+    """Classes of pictures (Dosovitskiy et al. 2021), of sounds, with --model.input=frames, or of videos,
+    with --model.input=tubes.
 
     smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
     class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
@@ -23,7 +24,7 @@ class Image(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = (*PICTURE_INPUTS, "tokens", "frames")
+    inputs: ClassVar[tuple[str, ...]] = (*PICTURE_INPUTS, "tokens", "frames", "tubes")
 
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0
@@ -41,7 +42,7 @@ class Image(TaskOptions):
 
     def check_task(self, run: Run) -> None:
         check_generative(self.generative, run.model)
-        if reads_frames(run.model.input) and self.augment != Augment():
+        if (reads_frames(run.model.input) or reads_videos(run.model.input)) and self.augment != Augment():
             raise ValueError(f"task.augment changes pictures, and model.input={run.model.input.name} reads none")
         if run.model.input.array_shape:
             return

@@ -2,7 +2,8 @@
 
 A row is a picture of height h, width w and c channels:
 
-    pixels     float32 [B,h,w,c]   normalized as preprocessor_config.json of the run folder says; or,
+    pixels     float32 [B,h,w,c]   normalized as preprocessor_config.json of the run folder says; of a video
+                                   [B,f,h,w,c]; or,
     tokens     int32 [B,T]         of a model of pixels (--task=pixels): the colours of its palette, row by row
     labels     int32 [B]           its class
     weights    float32 [B]         0 for an empty row; in training the weight of its class (--task.class-weights)
@@ -14,6 +15,7 @@ A row is a picture of height h, width w and c channels:
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
 from train.files import cache
-from train.images import drawings, sheets, sources
+from train.images import drawings, moving, sheets, sources, videos
 from train.images.model_processor import picture_shape, run_processor
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
@@ -39,6 +41,7 @@ from train.metrics import scores
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
 from train.screens.console import Log
+from train.settings.images import reads_videos
 from train.settings.schema import Run
 from train.tasks.classification import class_losses, counted
 from train.tasks.image import attention
@@ -60,11 +63,13 @@ def specs(run: Run[Image]) -> Any:
 
 def batch_spec(run: Run[Image]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
-    if run.model.input.grid is None:
+    if run.model.input.array_shape is None:
         inputs = {"tokens": Field("BT", np.int32, {"T": run.row_tokens}, counts_tokens=True)}
     else:
-        shape = dict(zip("hwc", picture_shape(run.model), strict=True))
-        inputs = {"pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens)}
+        sizes = picture_shape(run.model)
+        letters = "fhwc"[-len(sizes) :]
+        shape = dict(zip(letters, sizes, strict=True))
+        inputs = {"pixels": Field(f"B{letters}", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens)}
     floats = ["weights", "withheld", *(name for name in ("smoothing", "generative") if getattr(run.task, name))]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
     return {
@@ -156,8 +161,12 @@ def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
     processor of another shape than the model's, and for bad data.
     """
-    reader = sources.PictureReader(run.data.field, run.data.label, label_checker("single", ["label"]))
-    train, valid = sources.load(run.data, reader, partial(drawings.builtin, run.data.label), log, valid_only)
+    columns = run.data.field, run.data.label, label_checker("single", ["label"])
+    reader, builtin = sources.PictureReader(*columns), partial(drawings.builtin, run.data.label)
+    if reads_videos(run.model.input):
+        frames = picture_shape(run.model)[0]
+        reader, builtin = videos.reader(*columns, frames), partial(moving.builtin, run.data.label, frames)
+    train, valid = sources.load(run.data, reader, builtin, log, valid_only)
     processor = run_processor(run, run.model, saved.processor if saved else None)
     classes = saved.facts.get("classes") if saved else None
     if classes is None:
@@ -177,10 +186,14 @@ def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool
 
 
 def baselines(corpus: Corpus[ImageRows]) -> dict[str, float]:
-    """`majority`: accuracy of always guessing the most frequent validation label; `n`: the number of pictures."""
+    """`majority`: accuracy of always guessing the most frequent validation label; `n`: the number of pictures; of
+    videos also those of `train.images.videos.baselines`."""
     labels = corpus.valid.labels[~corpus.valid.withheld]
     counts = np.unique(labels, return_counts=True)[1]
-    return {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
+    majority = {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
+    if not corpus.train or not reads_videos(corpus.run.model.input):
+        return majority
+    return majority | videos.baselines(corpus.train[0], corpus.valid)
 
 
 def report(
@@ -202,9 +215,10 @@ def report(
     if len(shown):
         titles = [f"{names[chosen[place]]}\n({names[labels[place]]})" for place in shown]
         sheets.contact_sheet(corpus.valid.pixels(rows[shown]), titles, folder / "plots" / "mistakes.png")
+    kind = "videos" if reads_videos(run.model.input) else "pictures"
     sheet = ": plots/mistakes.png" if len(shown) else ""
-    log.info(f"{len(wrong):,} of {len(labels):,} pictures are taken for another class{sheet}")
-    if run.model.input.grid is not None:
+    log.info(f"{len(wrong):,} of {len(labels):,} {kind} are taken for another class{sheet}")
+    if run.model.input.axes is not None:
         pixels = corpus.valid.pixels(rows[:_ATTENTION])
         attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
 
@@ -244,4 +258,8 @@ IMAGE = Task(
     contact_sheet=contact_sheet,
     hf_heads=("classify", "classify_pixels"),
     hf_fields=hf_fields,
+)
+
+VIDEO = replace(
+    IMAGE, next_commands=("predict --run={folder} --file='YOUR/*.gif'", "evaluate --run={folder} --data=YOUR/FOLDER")
 )
