@@ -227,9 +227,11 @@ def _read(config: tfm.Config, length: int) -> str:
         return f"{length:,} tokens and an image of {' x '.join(map(str, config.input.pixels[:2]))} pixels"
     if config.input.array_shape is None:
         return f"{length:,} tokens"
-    if config.input.grid is None:
+    if config.input.axes is None:
         return f"{config.input.array_shape[0]:,} frames"
-    height, width, _ = config.input.array_shape
+    *frames, height, width, _ = config.input.array_shape
+    if frames:
+        return f"a video of {frames[0]} frames of {height} x {width} pixels"
     return f"an image of {height} x {width} pixels"
 
 

@@ -99,7 +99,7 @@ def test_pixels_of_a_white_picture(tmp_path, files, ending):
     """(1 - mean) / deviation of CLIP, whatever the file is called and whoever wrote it."""
     text = json.dumps(files).replace('"image_processor_type": "CLIP"', f'"image_processor_type": "CLIP{ending}"')
     write(tmp_path, **json.loads(text))
-    processor = palette.read_hf(tmp_path, tfm.Config())
+    processor = palette.read_hf(tmp_path, Config())
     white = processor.normalize(processor.prepare(Image.new("RGB", (300, 260), "white")))
     deviations = (0.26862954, 0.26130258, 0.27577711)
     expected = (1 - np.array([0.48145466, 0.4578275, 0.40821073])) / deviations

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from train import UserError
-from train.images import moving, videos
+from train.images import drawings, moving, videos
 from train.images.decoding import BrokenImageError
 from train.images.processor import ImageProcessor
 from train.images.videos import Video
@@ -134,7 +134,7 @@ def test_the_frames_of_all_classes_are_the_same_ones():
     assert len(set(next(iter(multisets)))) == 8
     ways = {"right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0)}
     for label, frames in classes.items():
-        first, second = (np.array(ways[way]) * video.step for way in label.split(" then "))
+        first, second = (np.array(ways[way]) * drawings.GRID for way in label.split(" then "))
         moves = [first, first, second, second]
         for (before, after), move in zip(pairwise(frames[:5]), moves, strict=True):
             np.testing.assert_array_equal(np.roll(before, move, (0, 1)), after)

@@ -27,18 +27,15 @@ _ROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
 
 FRAMES = len(_ROUND)
 
-_STEPS = (3, 4, 5)  # pixels from frame to frame
-
 
 class MovingDrawing(NamedTuple):
-    """A shape, the corner at which it begins, which way around it goes, pixels from frame to frame, where the square
-    is, and the frames that are read."""
+    """A shape, the corner at which it begins, which way around it goes, where the square is, and the frames that are
+    read. From frame to frame it goes drawings.GRID pixels."""
 
     shape: drawings.DrawnShape
     ground: int
     corner: int
     clockwise: bool
-    step: int
     row: int
     column: int
     frames: int
@@ -58,7 +55,7 @@ class MovingDrawing(NamedTuple):
         places = [_ROUND[(2 * self.corner + way * time) % FRAMES] for time in range(FRAMES)]
         return np.stack(
             [
-                np.roll(still, (self.row + row * self.step, self.column + column * self.step), (0, 1))
+                np.roll(still, (self.row + row * drawings.GRID, self.column + column * drawings.GRID), (0, 1))
                 for row, column in places
             ]
         )
@@ -86,8 +83,8 @@ def generate(count: int, seed: int, frames: int) -> list[MovingDrawing]:
         shape = drawings.DrawnShape(
             "small", colour, rng.choice(drawings.SHAPES), middle, middle, radius, drawings.shade(colour, rng)
         )
-        motion = rng.randrange(4), bool(rng.randrange(2)), rng.choice(_STEPS)
-        place = rng.randrange(drawings.SIDE), rng.randrange(drawings.SIDE)
+        motion = rng.randrange(4), bool(rng.randrange(2))
+        place = rng.randrange(0, drawings.SIDE, drawings.GRID), rng.randrange(0, drawings.SIDE, drawings.GRID)
         made.append(MovingDrawing(shape, rng.randrange(216, 256), *motion, *place, frames))
     return made
 

@@ -9,6 +9,7 @@ import tfm
 from tfm.config.positions import Rotary, Sinusoidal
 from tfm.positions.absolute import sinusoidal, waves
 from tfm.positions.grid_axes import centres, places
+from tfm.tables.patterns import pattern_of
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -49,18 +50,32 @@ def test_waves_tell_columns_rows_and_times():
         np.testing.assert_allclose(actual[1 + position], np.concatenate(parts), rtol=1e-6)
 
 
+def test_layers_in_turn_see_the_tubes_of_a_time_and_those_of_a_place():
+    """Patterns of texts do it: blocks of as many tubes as a frame has, and windows whose tubes are as far apart."""
+    local = {"mixer.pattern": "local", "mixer.pattern.block": 6, "mixer.pattern.neighbours": 0}
+    sliding = {"mixer.pattern": "sliding", "mixer.pattern.dilation": 6, "mixer.pattern.window": 6}
+    layers = {
+        f"period.{index}.{name}": value for index, kind in enumerate((local, sliding)) for name, value in kind.items()
+    }
+    config = tfm.override(CONFIG, {"input.cls": False, "period": 2} | layers)
+    positions = jnp.arange(18, dtype=jnp.int32)[None]
+    time, place = np.divmod(np.arange(18), 6)
+    for kind, group in zip(config.kinds, (time, place), strict=True):
+        mask = pattern_of(kind.mixer.pattern).mask(kind.mixer.pattern, config, False)
+        np.testing.assert_array_equal(mask(positions, positions)[0], group[:, None] == group[None])
+
+
 @pytest.mark.slow
 def test_rotary_scores_depend_on_how_far_apart_tubes_are(fill):
-    """Without [CLS], all tubes of a video of one content have one state, wherever they are; with times turned around,
-    the states are turned around."""
+    """Three axes are not one; and tubes of one content have one state, wherever they are."""
     values = {"position": "rotary", "position.axes": 3, "input.cls": False, "heads": 2, "head_size": 6}
     config = tfm.override(CONFIG, values)
     assert isinstance(config.position, Rotary)
     params = fill(tfm.encoder_specs(config))
     states = jax.jit(tfm.encoder, static_argnums=1)(params, config, VIDEOS)
     assert states.shape == (2, 18, 12)
-    other = tfm.override(config, {"position.axes": 1})
-    assert np.abs(states - jax.jit(tfm.encoder, static_argnums=1)(params, other, VIDEOS)).max() > 1e-3
+    in_line = tfm.override(config, {"position.axes": 1})
+    assert np.abs(states - jax.jit(tfm.encoder, static_argnums=1)(params, in_line, VIDEOS)).max() > 1e-3
     same = jnp.ones_like(VIDEOS)
     states = jax.jit(tfm.encoder, static_argnums=1)(params, config, same)
     np.testing.assert_allclose(states, jnp.broadcast_to(states[:, :1], states.shape), rtol=1e-4, atol=1e-5)
