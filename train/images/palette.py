@@ -21,7 +21,7 @@ from train.data.processors import ProcessorKind
 from train.images.processor import FILE, Box, ImageProcessor, processor_text
 from train.images.processor_file import folder_fields, model_class, of_fields
 from train.settings.gate import user_errors
-from train.settings.images import reads_videos
+from train.settings.images import video_frames
 from train.text.hf_tokenizer import MarksTexts
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     path, fields = folder_fields(folder)
     with user_errors(str(path)):
         processor = _of_fields(fields, model_class(folder))
-    if isinstance(processor, ImageProcessor) and reads_videos(model.input):
-        return dataclasses.replace(processor, frames=model.input.array_shape[0])
+    if isinstance(processor, ImageProcessor):
+        return dataclasses.replace(processor, frames=video_frames(model.input))
     return processor
 
 

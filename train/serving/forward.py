@@ -18,7 +18,7 @@ from train.images.model_processor import picture_shape
 from train.runs import parity
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
-from train.settings.images import reads_videos
+from train.settings.images import video_frames
 from train.settings.sounds import reads_frames
 
 FACTS = "model.json"
@@ -77,7 +77,7 @@ def _function(config: tfm.Config, kind: type, task: str) -> "_Function":
         raise UserError("vectors of tokens are no output that servers call; export them with --format=huggingface")
     if task == "contrast" and kind is tfm.Encoder:
         return _vectors, _TEXT, "sentence_embedding"
-    if reads_frames(config.input) or reads_videos(config.input) or config.encoder.input is not None:
+    if reads_frames(config.input) or video_frames(config.input) or config.encoder.input is not None:
         raise UserError(
             "a model of sounds or videos is not a model that servers call; export it with --format=huggingface"
         )

@@ -82,6 +82,7 @@ class Augment:
         return bool(self.flip or self.crop or self.color or self.randaugment)
 
 
-def reads_videos(options: Any) -> bool:
-    """Whether an input reads videos, arrays [F,H,W,C]."""
-    return len(options.array_shape or ()) == 4
+def video_frames(options: Any) -> int | None:
+    """Frames of the videos that an input reads, arrays [F,H,W,C]; None of another input."""
+    shape = options.array_shape or ()
+    return shape[0] if len(shape) == 4 else None

@@ -30,9 +30,9 @@ class TubeEmbed:
 
 def specs(options: Tubes, config: Config) -> TubeEmbed:
     """The spec tree of the embeddings."""
-    sides = {"t": options.tube, "h": options.patch, "w": options.patch, "c": options.channels}
+    time, side, channels = options.tube, options.patch, options.channels
     return TubeEmbed(
-        projection=linear_specs(config, "thwc", "D", bias=options.bias, **sides),
+        projection=linear_specs(config, "thwc", "D", bias=options.bias, t=time, h=side, w=side, c=channels),
         positions=POSITIONS[config.position.name].embed_specs(config.position, config),
         cls=vector_spec(config, "D") if options.cls else None,
         norm=norm_specs(config) if options.norm else None,
@@ -51,7 +51,7 @@ def embed(
     Raises ValueError for videos of another size.
     """
     tables, options, config = call.params, call.options, call.config
-    check_array("videos", "FHWC", options.array_shape, videos, types)
+    check_array("videos", "FHWC", options.array_shape or (), videos, types)
     tubes = cut(options, videos).astype(config.dtype)
     x = einsum("BTthwc,thwcD->BTD", tubes, tables.projection.kernel, jnp.float32)
     x = x if tables.projection.bias is None else x + broadcast_param(tables.projection.bias, x)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tfm.config.model import Config
-from train.settings.images import reads_videos
+from train.settings.images import video_frames
 from train.settings.sounds import reads_frames
 from train.tasks.entry import TaskEntry
 from train.tasks.image.options import Image
@@ -21,7 +21,7 @@ def load(model: Config) -> "Task":
         return SOUNDS
     from train.tasks.image.task import IMAGE, VIDEO
 
-    return VIDEO if reads_videos(model.input) else IMAGE
+    return VIDEO if video_frames(model.input) else IMAGE
 
 
 ENTRY = TaskEntry(Image, PRESETS, load)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_rates, tag
-from train.settings.images import Augment, Pixels, reads_videos
+from train.settings.images import Augment, Pixels, video_frames
 from train.settings.schema import Run
 from train.settings.sounds import Sound, reads_frames
 from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_generative, parsed_weights
@@ -42,7 +42,7 @@ class Image(TaskOptions):
 
     def check_task(self, run: Run) -> None:
         check_generative(self.generative, run.model)
-        if (reads_frames(run.model.input) or reads_videos(run.model.input)) and self.augment != Augment():
+        if (reads_frames(run.model.input) or video_frames(run.model.input)) and self.augment != Augment():
             raise ValueError(f"task.augment changes pictures, and model.input={run.model.input.name} reads none")
         if run.model.input.array_shape:
             return

@@ -14,7 +14,7 @@ from train.data.batching import row_batches
 from train.images import sources, videos
 from train.screens.console import Log
 from train.screens.finite import checked
-from train.settings.images import reads_videos
+from train.settings.images import video_frames
 from train.settings.predict import PredictOptions
 from train.tasks.classification import prediction
 from train.tasks.image import attention
@@ -29,12 +29,8 @@ def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, Any]]:
         raise UserError(f"--attention={options.attention} cannot be made; name a folder in one that is there")
     if options.attention and folder.config.model.input.axes is None:
         raise UserError(f"--attention={options.attention} is for models of patches; leave it out")
-    options_of_model = folder.config.model.input
-    named = (
-        videos.named_videos(options.file, options_of_model.array_shape[0])
-        if reads_videos(options_of_model)
-        else sources.named_pictures(options.file)
-    )
+    frames = video_frames(folder.config.model.input)
+    named = videos.named_videos(options.file, frames) if frames else sources.named_pictures(options.file)
     return [{"file": str(picture), "image": picture, "attention": options.attention} for picture in named]
 
 

@@ -41,7 +41,7 @@ from train.metrics import scores
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
 from train.screens.console import Log
-from train.settings.images import reads_videos
+from train.settings.images import video_frames
 from train.settings.schema import Run
 from train.tasks.classification import class_losses, counted
 from train.tasks.image import attention
@@ -163,8 +163,7 @@ def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool
     """
     columns = run.data.field, run.data.label, label_checker("single", ["label"])
     reader, builtin = sources.PictureReader(*columns), partial(drawings.builtin, run.data.label)
-    if reads_videos(run.model.input):
-        frames = picture_shape(run.model)[0]
+    if frames := video_frames(run.model.input):
         reader, builtin = videos.reader(*columns, frames), partial(moving.builtin, run.data.label, frames)
     train, valid = sources.load(run.data, reader, builtin, log, valid_only)
     processor = run_processor(run, run.model, saved.processor if saved else None)
@@ -191,7 +190,7 @@ def baselines(corpus: Corpus[ImageRows]) -> dict[str, float]:
     labels = corpus.valid.labels[~corpus.valid.withheld]
     counts = np.unique(labels, return_counts=True)[1]
     majority = {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
-    if not corpus.train or not reads_videos(corpus.run.model.input):
+    if not corpus.train or not video_frames(corpus.run.model.input):
         return majority
     return majority | videos.baselines(corpus.train[0], corpus.valid)
 
@@ -215,7 +214,7 @@ def report(
     if len(shown):
         titles = [f"{names[chosen[place]]}\n({names[labels[place]]})" for place in shown]
         sheets.contact_sheet(corpus.valid.pixels(rows[shown]), titles, folder / "plots" / "mistakes.png")
-    kind = "videos" if reads_videos(run.model.input) else "pictures"
+    kind = "videos" if video_frames(run.model.input) else "pictures"
     sheet = ": plots/mistakes.png" if len(shown) else ""
     log.info(f"{len(wrong):,} of {len(labels):,} {kind} are taken for another class{sheet}")
     if run.model.input.axes is not None:
