@@ -295,7 +295,7 @@ WORDS = set(
     """
     channel_groups characters compressed conditional delta dense experts fixed frames full global huang learned linear
     local none parallel patches post pre reversible rotary shaw sinusoidal sliding softmax strided swin t5 tokens
-    transient windows beit
+    transient tubes windows beit
     """.split()
 )
 

@@ -52,8 +52,8 @@ def test_waves_tell_columns_rows_and_times():
 
 def test_layers_in_turn_see_the_tubes_of_a_time_and_those_of_a_place():
     """Patterns of texts do it: blocks of as many tubes as a frame has, and windows whose tubes are as far apart."""
-    local = {"mixer.pattern": "local", "mixer.pattern.block": 6, "mixer.pattern.neighbours": 0}
-    sliding = {"mixer.pattern": "sliding", "mixer.pattern.dilation": 6, "mixer.pattern.window": 6}
+    local = {"mixer": "softmax", "mixer.pattern": "local", "mixer.pattern.block": 6, "mixer.pattern.neighbours": 0}
+    sliding = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.dilation": 6, "mixer.pattern.window": 6}
     layers = {
         f"period.{index}.{name}": value for index, kind in enumerate((local, sliding)) for name, value in kind.items()
     }
