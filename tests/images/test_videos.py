@@ -126,15 +126,15 @@ def test_the_frames_of_all_classes_are_the_same_ones():
     video, classes = moving.generate(1, 0, 8)[0], {}
     for corner in range(4):
         for clockwise in (False, True):
-            other = video._replace(corner=corner, clockwise=clockwise)
-            classes[other.label] = other.video()
+            moving_so = video._replace(corner=corner, clockwise=clockwise)
+            classes[moving_so.label] = moving_so.video()
     assert len(classes) == 8
     multisets = {tuple(sorted(frame.tobytes() for frame in frames)) for frames in classes.values()}
     assert len(multisets) == 1
     assert len(set(next(iter(multisets)))) == 8
-    ways = {"right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0)}
+    steps = {"right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0)}
     for label, frames in classes.items():
-        first, second = (np.array(ways[way]) * drawings.GRID for way in label.split(" then "))
+        first, second = (np.array(steps[name]) * drawings.GRID for name in label.split(" then "))
         moves = [first, first, second, second]
         for (before, after), move in zip(pairwise(frames[:5]), moves, strict=True):
             np.testing.assert_array_equal(np.roll(before, move, (0, 1)), after)

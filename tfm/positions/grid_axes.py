@@ -12,11 +12,11 @@ def places(config: Config, positions: Array) -> Array:
     """positions int32 [B,T] in the sequence -> int32 [B,T,A], the place along each axis: row and column of a patch, of
     a tube its time before these; -1 for the vectors before the patches, such as [CLS], which have no place."""
     patch = positions - config.input.prefix
-    along, rest = [], patch
+    by_axis, rest = [], patch
     for side in reversed(_axes(config)[1:]):
-        along.append(rest % side)
+        by_axis.append(rest % side)
         rest = rest // side
-    return jnp.where(patch[..., None] < 0, -1, jnp.stack([rest, *reversed(along)], axis=-1))
+    return jnp.where(patch[..., None] < 0, -1, jnp.stack([rest, *reversed(by_axis)], axis=-1))
 
 
 def first_places(config: Config, positions: Array) -> Array:

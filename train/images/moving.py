@@ -46,13 +46,13 @@ class MovingDrawing(NamedTuple):
     @property
     def label(self) -> str:
         """Where it goes first, and then."""
-        ways = [DIRECTIONS[self.corner], DIRECTIONS[(self.corner + 1) % 4]]
-        return " then ".join(ways if self.clockwise else ways[::-1])
+        clockwise = [DIRECTIONS[self.corner], DIRECTIONS[(self.corner + 1) % 4]]
+        return " then ".join(clockwise if self.clockwise else clockwise[::-1])
 
     def video(self) -> np.ndarray:
         """uint8 [FRAMES, SIDE, SIDE, 3]."""
-        still, way = drawings.paint([self.shape], self.ground), 1 if self.clockwise else -1
-        places = [_ROUND[(2 * self.corner + way * time) % FRAMES] for time in range(FRAMES)]
+        still, sign = drawings.paint([self.shape], self.ground), 1 if self.clockwise else -1
+        places = [_ROUND[(2 * self.corner + sign * time) % FRAMES] for time in range(FRAMES)]
         return np.stack(
             [
                 np.roll(still, (self.row + row * drawings.GRID, self.column + column * drawings.GRID), (0, 1))
@@ -77,7 +77,7 @@ class MovingDrawing(NamedTuple):
 def generate(count: int, seed: int, frames: int) -> list[MovingDrawing]:
     """Videos, always the same ones."""
     rng, middle = random.Random(seed), drawings.SIDE // 2
-    made = []
+    drawn = []
     for _ in range(count):
         colour, radius = rng.choice(list(drawings.COLOURS)), rng.choice(drawings.SIZES["small"])
         shape = drawings.DrawnShape(
@@ -85,8 +85,8 @@ def generate(count: int, seed: int, frames: int) -> list[MovingDrawing]:
         )
         motion = rng.randrange(4), bool(rng.randrange(2))
         place = rng.randrange(0, drawings.SIDE, drawings.GRID), rng.randrange(0, drawings.SIDE, drawings.GRID)
-        made.append(MovingDrawing(shape, rng.randrange(216, 256), *motion, *place, frames))
-    return made
+        drawn.append(MovingDrawing(shape, rng.randrange(216, 256), *motion, *place, frames))
+    return drawn
 
 
 def builtin(label: str, frames: int) -> sources.Parts:

@@ -49,10 +49,10 @@ class Video(NamedTuple):
 
     def digest(self) -> str:
         """A hash of its content."""
-        whole = hashlib.sha256()
+        content = hashlib.sha256()
         for file in self._files:
-            whole.update(file.digest().encode())
-        return whole.hexdigest()[:32]
+            content.update(file.digest().encode())
+        return content.hexdigest()[:32]
 
     def stamp(self) -> str | None:
         """The paths, sizes and times of its files, and how many frames are read."""
@@ -205,8 +205,7 @@ def _of_stream(path: Path, frames: int, channels: int) -> Image.Image:
 def _check_count(count: int) -> None:
     """Raises BrokenImageError for a video that has no motion."""
     if count < 2:
-        number = "one frame, and a video has two or more" if count else "no frame"
-        raise BrokenImageError(f"has {number}")
+        raise BrokenImageError("has one frame, and a video has two or more" if count else "has no frame")
 
 
 def _below_another(images: Iterable[Image.Image], frames: int) -> Image.Image:

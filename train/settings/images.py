@@ -84,5 +84,5 @@ class Augment:
 
 def video_frames(options: Any) -> int | None:
     """Frames of the videos that an input reads, arrays [F,H,W,C]; None of another input."""
-    shape = options.array_shape or ()
+    shape: tuple[int, ...] = options.array_shape or ()
     return shape[0] if len(shape) == 4 else None
