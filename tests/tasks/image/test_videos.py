@@ -47,7 +47,7 @@ def test_a_run_on_a_folder(home):
     write_videos(home / "data")
     flags = [*SMALL, "--steps=40", "--optim.rate=1e-2", "--data=data"]
     err = run(*flags, "--stop-at=4", "--out=run")
-    assert "8 frames of 16 x 16 x 3, 64 tokens to the model" in err
+    assert "8 frames of 16 x 16 x 3, 16 tokens to the model" in err
     run("--resume", "--out=run")
     result = json.loads((home / "run/result.json").read_text())
     assert {"eval_accuracy", "eval_majority", "eval_first_frame", "eval_mean_frame", "eval_n"} <= result.keys()
