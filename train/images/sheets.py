@@ -42,8 +42,8 @@ def contact_sheet(images: np.ndarray, titles: Sequence[str], path: Path, columns
 
 def strip(pixels: np.ndarray) -> np.ndarray:
     """Frames [...,F,H,W,C] -> [...,H,F*W,C], side by side."""
-    beside = np.moveaxis(pixels, -4, -3)
-    return beside.reshape(*beside.shape[:-3], -1, beside.shape[-1])
+    rows = np.moveaxis(pixels, -4, -3)
+    return rows.reshape(*rows.shape[:-3], -1, rows.shape[-1])
 
 
 def similarities(images: np.ndarray, captions: Sequence[str], cosines: np.ndarray, path: Path):
