@@ -1,9 +1,10 @@
 """The settings of pictures: how they become pixels, how they are changed at random in training, and --task=pixels."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.slots import InputOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Augment:
         return bool(self.flip or self.crop or self.color or self.randaugment)
 
 
-def video_frames(options: Any) -> int | None:
+def video_frames(options: InputOptions) -> int | None:
     """Frames of the videos that an input reads, arrays [F,H,W,C]; None of another input."""
     shape: tuple[int, ...] = options.array_shape or ()
     return shape[0] if len(shape) == 4 else None

@@ -47,7 +47,7 @@ def test_a_run_on_a_folder(home):
     write_videos(home / "data")
     flags = [*SMALL, "--steps=40", "--optim.rate=1e-2", "--data=data"]
     err = run(*flags, "--stop-at=4", "--out=run")
-    assert "8 frames of 16 x 16 x 3, 16 tokens to the model" in err
+    assert "8 frames of 16 x 16 x 3, 4 tokens to the model" in err
     run("--resume", "--out=run")
     result = json.loads((home / "run/result.json").read_text())
     assert {"eval_accuracy", "eval_majority", "eval_first_frame", "eval_mean_frame", "eval_n"} <= result.keys()
@@ -82,7 +82,7 @@ def test_a_run_on_a_folder(home):
         ("--data=none", "1 has no frame; repair it, or leave broken pictures out with --data.broken=skip"),
         ("--data.label=caption", "--data.label=caption is no label of the built-in videos; leave it out"),
         ("--task.augment.flip=true", "task.augment changes pictures, and model.input=tubes reads none"),
-        ("--model.input.frames=7", "frames=7 must be a multiple of tube=2; try frames=8"),
+        ("--model.input.frames=7", "frames=7 must be a multiple of tube=8; try frames=8"),
         ("--task.generative=1", "predicts tokens, and model.input=tubes has none; leave it out"),
     ],
 )

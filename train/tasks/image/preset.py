@@ -83,15 +83,15 @@ PRESETS: dict[str, Preset] = {
     | model_fields(layers=3, width=96, heads=4)
     | _QUICK_DRAWINGS
     | {"steps": 1000, "optim.rate": 2e-3, "eval.every": 500, "checkpoint.every": 500},
-    "video-micro": _vit(2, 64, 4, rate=3e-3, frames=8, size=32, patch=8, cls=False)
+    "video-micro": _vit(2, 64, 4, rate=3e-3, frames=8, tube=8, size=32, patch=8, cls=False)
     | _QUICK_DRAWINGS
     | {
         "model.input": "tubes",
         "model.head.pool": "mean",
         "data.field": "video",
-        "steps": 700,
-        "eval.every": 350,
-        "checkpoint.every": 350,
+        "steps": 900,
+        "eval.every": 300,
+        "checkpoint.every": 300,
     },
     "vit-tiny": _vit(6, 128, 4, rate=1e-3, size=32, patch=4) | _SMALL,
     "swin-mini": MODELS["swin-mini"] | TRAINING | _SMALL,
