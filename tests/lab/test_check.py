@@ -31,7 +31,7 @@ TASKS = {
     "late": "--data=builtin --tokenizer.vocab=4000",
     "image": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "image of sounds": "--preset=sound-micro --data=builtin",
-    "image of videos": "--preset=video-micro --data=builtin --model.input.frames=4 --model.input.tube=2 --model.input.size=16",
+    "image of videos": "--preset=video-micro --data=builtin --model.input.tube=2 --model.input.size=16",
     "translate of sounds": "--preset=whisper-micro --data=builtin --batch.length=8",
     "pixels": "--data=builtin --model.length=64",
     "segment": "--data=builtin --model.input.size=16 --model.input.patch=8",
