@@ -35,7 +35,7 @@ TASKS = {
     "translate of sounds": "--preset=whisper-micro --data=builtin --batch.length=8",
     "pixels": "--data=builtin --model.length=64",
     "segment": "--data=builtin --model.input.size=16 --model.input.patch=8",
-    "detect": "--data=builtin --model.input.size=16 --model.input.patch=8",
+    "detect": "--data=builtin --model.input.size=16",
     "restore": "--data=builtin --model.input.size=16 --model.input.patch=8",
     "answer-picture": "--data=builtin --model.input.size=16 --model.input.patch=8 --batch.length=12",
     "forecast": "--data=builtin",

@@ -82,7 +82,6 @@ def open_folder(
     hf_family: instead of the one that fields name
     """
     folder = Path(folder)
-    _check_no_adapter(folder)
     fields = read_config(folder) if fields is None else fields
     hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
@@ -98,8 +97,9 @@ def open_folder(
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The fields of config.json. Raises ValueError where there is none."""
-    path, gguf_path = folder / "config.json", gguf_file(folder)
+    """The fields of config.json. Raises ValueError where there is none, and for an adapter beside it: transformers
+    reads the adapter's base in the place of the model, and applies the adapter to it."""
+    path, adapter, gguf_path = folder / "config.json", folder / "adapter_config.json", gguf_file(folder)
     if gguf_path is not None:
         return gguf_fields(gguf_path, read_object(path) if path.is_file() else {})
     if not path.is_file():
@@ -107,18 +107,13 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"{folder} {fault}; give the folder of a model that was saved with save_pretrained or downloaded whole"
         )
-    return read_object(path)
-
-
-def _check_no_adapter(folder: Path):
-    """Raises ValueError for an adapter beside a model: transformers reads its base and applies it."""
-    path = folder / "adapter_config.json"
-    if path.is_file() and (folder / "config.json").is_file():
-        base = read_object(path).get("base_model_name_or_path")
+    if adapter.is_file():
+        base = read_object(adapter).get("base_model_name_or_path")
         raise ValueError(
-            f"{path} lies beside a model: transformers reads base_model_name_or_path={base} there, and applies the "
+            f"{adapter} lies beside a model: transformers reads base_model_name_or_path={base} there, and applies the "
             "adapter to it; put the adapter into a folder of its own and name it with --adapter, or remove the file"
         )
+    return read_object(path)
 
 
 def open_weights(folder: Path, fields: Fields) -> Weights:

@@ -116,9 +116,11 @@ class HfFolder:
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         with self._user_errors():
-            processor = self._task_named(self._task_name).processor.read_hf(self.path, self._opened.config)
-            if self._opened.head.kind in _FRAMED and self._opened.config.images is None:
-                self._check_frame(processor)
+            kind = self._task_named(self._task_name).processor
+            processor = kind.read_hf(self.path, self._opened.config)
+            tokenizer = kind.tokenizer(processor)
+            if tokenizer is not None and self._opened.head.kind in _FRAMED and self._opened.config.images is None:
+                self._check_frame(tokenizer)
         return _lower_cased(processor) if self.has_modules and self.modules.lower else processor
 
     @cached_property

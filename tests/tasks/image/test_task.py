@@ -306,7 +306,7 @@ def test_a_model_of_texts_reads_no_pictures():
 
 def test_bad_predictions(home):
     (home / "broken.png").write_bytes(b"")
-    folder = types.SimpleNamespace()
+    folder = types.SimpleNamespace(config=types.SimpleNamespace(model=presets.model("vit-micro")))
     with pytest.raises(UserError, match=r"--text=a is for models of texts; name pictures with --file"):
         IMAGE.predictor.inputs(types.SimpleNamespace(text="a", file=""), folder)
     with pytest.raises(UserError, match=r"no file matches 'x\*.png'"):
