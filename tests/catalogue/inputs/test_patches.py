@@ -182,7 +182,7 @@ def test_pixels_that_are_no_images(fill, pixels, message):
 
 
 def test_images_have_neither_sentences_nor_tokens_to_predict(fill):
-    with pytest.raises(ValueError, match="types tell the sentences of a pair apart, and an image has none"):
+    with pytest.raises(ValueError, match="types tell the sentences of a pair apart, and images have none"):
         tfm.embed(fill(tfm.embed_specs(CONFIG)), CONFIG, PIXELS, types=jnp.zeros((2, 7), jnp.int32))
     for specs in (tfm.masked_lm_specs, tfm.causal_lm_specs, tfm.seq2seq_specs):
         with pytest.raises(ValueError, match="input=patches has no vocabulary to predict"):
