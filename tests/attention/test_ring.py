@@ -44,6 +44,7 @@ def on_mesh(mesh, arrays):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 8), (2, 1, 2, 2), (1, 1, 2, 4)], ids=str)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "causal texts")) for name in MASKS]

@@ -11,6 +11,7 @@ from hf_models import inputs
 import tfm.compat
 
 
+@pytest.mark.slow
 def test_outputs(tmp_path):
     model, arrays = opened(tmp_path, "bert", "BertModel"), inputs()
     tokens, valid, types = arrays["tokens"], arrays["valid"], arrays["types"]

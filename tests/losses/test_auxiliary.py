@@ -44,6 +44,7 @@ def mean_losses(params, model, texts):
     return np.array(losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares_table", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_next_tokens_of_texts_that_share_rows(shares_table):
     model = tfm.override(MODEL, {"tie_embeddings": shares_table})

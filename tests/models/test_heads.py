@@ -156,6 +156,7 @@ def test_a_head_that_knows_nothing_costs_the_logarithm_of_the_vocabulary():
     np.testing.assert_allclose(loss, math.log(60), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_tags_are_an_output_for_each_token(fill):
     """Against the encoder and a product by hand; padding changes nothing."""
     config = dataclasses.replace(CONFIG, classes=3, dropout=0.0)

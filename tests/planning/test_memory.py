@@ -61,6 +61,7 @@ def test_memory_on_one_device_and_on_four():
         assert averaged["parameters"] == 2 * share
 
 
+@pytest.mark.slow
 def test_activations_of_every_remat():
     """Bytes by hand: `dots` keeps the products with weights of each layer, but for the last, which nothing reads;
     `offload` keeps the inputs of the blocks on the host."""
@@ -104,6 +105,7 @@ def test_inputs_of_blocks_go_to_the_host_and_back(platform):
     )
 
 
+@pytest.mark.slow
 def test_frozen_parameters_have_no_gradients_and_no_moments():
     """Against the trained leaves of a real state."""
     job = job_of("--task=classify", "--preset=bert-tiny", "--tune=lora", "--tune.rank=2")

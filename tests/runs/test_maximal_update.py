@@ -24,6 +24,7 @@ def standard_deviation(spec):
     return float(spec.init(jax.random.key(0), spec.shape, None).std())
 
 
+@pytest.mark.slow
 def test_start_and_rate_of_every_kind():
     """Yang et al. 2022, table 3: a width four times as large."""
     specs, unscaled = job_of(*UNTIED, "--optim.base-width=16").specs, job_of(*UNTIED).specs

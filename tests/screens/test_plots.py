@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from train.screens import plots
 
@@ -10,6 +11,7 @@ def test_positions_are_drawn_where_they_do_something(tmp_path):
     assert (tmp_path / "plots" / "positions.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_positions_of_windows_are_means_of_the_pairs_that_see_each_other(tmp_path):
     """Two windows of two places, the second with twice the score: every diagonal has pairs that do not."""
     scores = np.full((1, 4, 4), np.nan)

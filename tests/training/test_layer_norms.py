@@ -17,6 +17,7 @@ from train.training.optimizer import global_norm
 KINDS = ("mixer", "feed_forward", "residual")
 
 
+@pytest.mark.slow
 def test_norms_of_parts_are_those_of_their_parameters():
     """Two kinds of layers in turns, stacked by kind: [layers of a kind, ...]."""
     job = job_of("--task=lm", "--model.layers=4", "--model.period=2", "--model.period.1.position=rotary")

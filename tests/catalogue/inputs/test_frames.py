@@ -48,6 +48,7 @@ def test_embeddings_are_those_of_a_loop(fill, convolutions, activation):
         np.testing.assert_allclose(actual[row], x, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_stands_behind_the_end_is_not_read(fill):
     """States of an input alone, of its own size, and of the same before other frames."""
     params = jax.tree.map(lambda leaf: 0.3 * leaf, fill(tfm.classifier_specs(CONFIG)))

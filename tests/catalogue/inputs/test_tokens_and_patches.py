@@ -28,6 +28,7 @@ def test_the_embeddings_are_rows_of_the_table_and_maps_of_patches():
     assert CONFIG.max_length == 3 + 4
 
 
+@pytest.mark.slow
 def test_what_is_masked_changes_nothing():
     """The answer without a picture, by a mask, is that of another picture; and so for words."""
     params = random_params(tfm.classifier_specs(CONFIG))

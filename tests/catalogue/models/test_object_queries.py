@@ -61,6 +61,7 @@ def test_a_detector_is_plain_attention_of_queries():
         np.testing.assert_allclose(detected.boxes[layer], 1 / (1 + np.exp(-mapped(last, state))), atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [True, False])
 def test_without_a_decoder_boxes_start_where_patches_lie(cls):
     """A last map of zeros changes nothing: the box of a patch is the patch. Rows of patches follow each other."""

@@ -52,6 +52,7 @@ def python(program):
     return [sys.executable, "-c", program]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "limit", "says"),
     [

@@ -75,6 +75,7 @@ def test_no_word_is_both_praise_and_blame():
     assert not PRAISE & BLAME
 
 
+@pytest.mark.slow
 def test_same_rows_in_every_process():
     program = (
         "from train.files import cache; from train.tasks.classify import opinions; "
