@@ -225,6 +225,7 @@ class KeySet(tfm.Mask):
         return self.allowed[j][:, None, :]
 
 
+@pytest.mark.slow
 def test_biases_and_masks_on_shards(small):
     """Arrays of a bias are cut where it says that they have rows; a mask that says nothing of its arrays is not cut."""
     rng = np.random.default_rng(1)

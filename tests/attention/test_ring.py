@@ -66,6 +66,7 @@ def test_values_and_gradients_are_those_of_attend(name, sizes):
         np.testing.assert_allclose(actual, gradient, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_keys_travel_and_are_not_gathered():
     mesh = tfm.make_mesh(1, 1, 1, 8)
     with jax.set_mesh(mesh):

@@ -88,6 +88,7 @@ def test_gradients_drop_the_same_weights(mask, small):
     assert gradient(*arrays(), KEY)[0] == actual[0] != gradient(*arrays(), jax.random.key(8))[0]
 
 
+@pytest.mark.slow
 def test_the_gradient_is_the_slope_under_a_key(small):
     inputs = [np.asarray(x) for x in arrays()]
     directions = [np.flip(x, axis=1) for x in inputs]

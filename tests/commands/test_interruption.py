@@ -144,6 +144,7 @@ sys.exit(exit_code(work, []))
 """
 
 
+@pytest.mark.slow
 def test_the_third_signal_ends_what_waits():
     process = started(["-c", WAITING])
     for _ in range(3):

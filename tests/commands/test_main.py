@@ -569,6 +569,7 @@ def test_evaluate_on_other_text(uninterrupted, tmp_path):
     assert evaluated["n"] == pytest.approx(0.15 * tokens, rel=0.2), "all of the text"
 
 
+@pytest.mark.slow
 def test_evaluate_reads_files_as_flags_say(uninterrupted, tmp_path):
     """The same text in a file of another ending, and in a column of another name."""
     write_text(tmp_path / "other.txt", seed=1, lines=40)

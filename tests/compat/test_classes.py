@@ -124,6 +124,7 @@ def test_choices(tmp_path):
         model(arrays["tokens"])
 
 
+@pytest.mark.slow
 def test_attributes(tmp_path):
     model = opened(tmp_path / "gpt2", "gpt2", bos_token_id=7)
     prefixes = {"FlaxGPT2Model": "transformer", "FlaxT5Model": "transformer", "FlaxBartModel": "model"}

@@ -220,6 +220,7 @@ def test_nobody_comes(process, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_who_waits_says_so(capsys):
     """Ten minutes by default: starts of a cluster are uneven."""
     assert Distributed().timeout >= 600

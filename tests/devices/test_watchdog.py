@@ -91,6 +91,7 @@ class Client:
         return [(key, value) for key, value in self.values.items() if key.startswith(folder)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", [True, False])
 def test_threads_notice_who_stops(ends, capfd):
     """Not one that has come to its end."""

@@ -89,6 +89,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     assert program_cache.get("a") is None
 
 
+@pytest.mark.slow
 def test_threads_that_read_write_and_discard(program_cache):
     """What is read is whole or absent."""
     wrong = []

@@ -164,6 +164,7 @@ LLAMA = tfm.Config(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_model_of_ours_finds_its_family(tmp_path):
     bert = tfm.Config(layers=1, heads=2, width=8, vocab=11, length=6, pad_vocab_to=8)
     cases = {

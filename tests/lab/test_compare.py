@@ -58,6 +58,7 @@ def results(folder="out"):
     return json.loads((Path(folder) / "results.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_grid_is_run_by_seeds_and_compared_with_its_first_row(actor):
     code, out, err = call(command.main, VARY, "--seeds=3", "--task=lm", "--out=out", "--metric=loss,accuracy")
     assert code == 0, err

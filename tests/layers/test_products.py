@@ -53,6 +53,7 @@ OTHER_SIZES = {*PAIRS} - {"product, a row", "rows of several axes"}
 CASES = [pytest.param(case, marks=[pytest.mark.slow] * (case in OTHER_SIZES)) for case in PAIRS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives(case):
     function, plain, *shapes = PAIRS[case]

@@ -112,6 +112,7 @@ def test_too_many_tokens_for_the_position_table(fill):
     assert tfm.embed(fill(tfm.embed_specs(sines)), sines, tokens).shape == (1, 13, 16)
 
 
+@pytest.mark.slow
 def test_an_encoder_is_embeddings_and_a_stack():
     """With positions, types and a key of its own for either."""
     config = variant(dropout=0.2, position="rotary")

@@ -112,6 +112,7 @@ def test_the_norm_is_that_of_the_next_layer():
     np.testing.assert_array_equal(part.norm.scale, params.decoder.layers.period[0].residual.mixer.scale[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [None, 2])
 def test_a_causal_classifier_reads_the_mean_of_a_decoder(layer):
     config, params = model(tfm.classifier_specs, **{"head.layer": layer})

@@ -188,6 +188,7 @@ def test_loss_and_gradients_are_those_of_the_task(task, preset):
         assert (largest > 1e-5) != name.endswith(".key.bias"), f"{name}: only a bias of keys cancels in the softmax"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("numpy_broadcasting")
 def test_gpt_writes_what_the_library_writes():
     model, specs, *_ = small_problem("lm", "gpt2")

@@ -93,6 +93,7 @@ def test_activations_of_every_remat():
     assert everything > dots
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
 def test_inputs_of_blocks_go_to_the_host_and_back(platform):
     """In the program for an accelerator; the memory of a CPU is the host's."""

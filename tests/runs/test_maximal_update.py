@@ -55,6 +55,7 @@ def test_epsilon_falls_as_gradients_do():
     assert maximal_update.optim_of(job_of(*MODEL).run).eps == job_of(*MODEL).run.optim.eps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lion"])
 def test_a_share_of_start_and_rate_is_a_factor_in_front(name):
     """To train c W is to train W' = c W from c times the start at c times the rate; decay included."""

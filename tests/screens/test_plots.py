@@ -4,6 +4,7 @@ import pytest
 from train.screens import plots
 
 
+@pytest.mark.slow
 def test_positions_are_drawn_where_they_do_something(tmp_path):
     plots.positions(None, None, tmp_path)
     assert not (tmp_path / "plots").exists()

@@ -237,6 +237,7 @@ def test_the_command_refuses_in_a_sentence(home, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir()), "nothing half-written"
 
 
+@pytest.mark.slow
 def test_a_program_that_differs_is_refused():
     chosen = forward.forward_of(MODEL, model_of("tag"), LENGTH)
 

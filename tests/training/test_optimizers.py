@@ -53,6 +53,7 @@ def test_lion_against_numpy(fill):
         np.testing.assert_allclose(second, moved, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_schedule_free_against_numpy(fill):
     """Algorithm 1 of Defazio et al. 2024, step by step, with a warm-up whose weights count little."""
     rates = [RATE / 3, 2 * RATE / 3, RATE]
@@ -289,6 +290,7 @@ def matrices(spec, x):
     return [layer.reshape(np.prod(layer.shape[:inputs]), -1) if inputs else layer.ravel() for layer in layers]
 
 
+@pytest.mark.slow
 def test_adafactor_against_numpy(fill):
     for spec, start, first, second, grad_1, grad_2 in updated("adafactor", fill, beta2=0.3):
         layers = zip(*(matrices(spec, leaf) for leaf in (start, first, second, grad_1, grad_2)), strict=True)

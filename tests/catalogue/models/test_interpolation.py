@@ -32,6 +32,7 @@ def test_a_point_between_two_pixels():
     np.testing.assert_allclose(cubic(6, 3)[1], [0, -0.09375, 0.59375, 0.59375, -0.09375, 0])
 
 
+@pytest.mark.slow
 def test_a_model_of_larger_images(fill):
     params = fill(tfm.classifier_specs(CONFIG))
     config, resized = tfm.interpolate_positions(CONFIG, params, (8, 6))

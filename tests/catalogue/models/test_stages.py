@@ -67,6 +67,7 @@ def test_squares_are_merged_column_by_column(kernel, norm, fill):
     np.testing.assert_allclose(actual, expected.reshape(2, 16, 32), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_conditional_positions_are_sums_over_neighbours(fill):
     """A block whose sublayers add nothing adds its two convolutions alone."""
     config = config_of(stages=0, layers=1, position="none", residual="conditional")

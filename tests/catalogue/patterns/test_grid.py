@@ -51,6 +51,7 @@ def test_windows_follow_their_rule_and_know_what_they_skip(shape):
     assert (-left <= min(distances), max(distances) <= right) == (True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_partition_puts_into_a_row_what_the_mask_shows(shape):
     """Each place meets exactly the places of its window, and all come back where they were."""

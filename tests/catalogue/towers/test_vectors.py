@@ -77,6 +77,7 @@ def test_vectors_are_those_of_loops(name, fill):
     assert actual.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_images_are_the_mean_of_their_patches(fill):
     config = config_of(images__pool="mean")
     params = fill(tfm.towers_specs(config))
@@ -86,6 +87,7 @@ def test_images_are_the_mean_of_their_patches(fill):
     np.testing.assert_allclose(image_vectors(params, config, pictures()), expected, **NEAR)
 
 
+@pytest.mark.slow
 def test_texts_with_padding_that_is_read():
     """As SigLIP was trained: padding is a token, and texts have the full length."""
     config = config_of("siglip-tiny")

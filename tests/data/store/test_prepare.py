@@ -99,6 +99,7 @@ def test_every_document_is_in_one_part(texts, tmp_path, pieces):
     assert len(manifest.sources["store"]["train"]) > 5
 
 
+@pytest.mark.slow
 def test_interruptions_change_no_byte(texts, tmp_path, pieces, monkeypatch):
     """Whatever file is the last to be complete: the next command goes on, and the store is the same."""
     assert run(*flags(texts, tmp_path / "a" / "store")) == 0

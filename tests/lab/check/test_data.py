@@ -39,6 +39,7 @@ def write_rows(path, rows):
 TEXT = ("--task=lm", "--data.split=line", "--tokenizer.kind=wordpiece", "--eval-data=eval.txt")
 
 
+@pytest.mark.slow
 def test_good_text_passes_every_probe():
     results = {probe.__name__: probe(subject_of(*TEXT)) for probe in data.PROBES}
     assert {name for name, result in results.items() if result.status == "fail"} == set()

@@ -59,6 +59,7 @@ def test_the_label_is_what_helps():
         assert {need for need, _ in mentioned(STATES, row["context"])} <= {*needs}, "what is denied is offered too"
 
 
+@pytest.mark.slow
 def test_withheld_pairs_are_only_in_the_unseen_group():
     for row in ROWS:
         (aid,) = mentioned(THINGS, row["choices"][row["label"]])
@@ -66,6 +67,7 @@ def test_withheld_pairs_are_only_in_the_unseen_group():
     assert {row["group"] for row in TRAIN} == {"seen"}
 
 
+@pytest.mark.slow
 def test_common_words_and_lengths_do_not_decide():
     def accuracy(score):
         total = 0.0
