@@ -26,8 +26,10 @@ PYTHON_PAGES = (
 )
 
 
-# Scripts of measurements, which take minutes; what has a test of its own: a variant, a task, the plain pages, a server.
+# Scripts of measurements, which take minutes; what has a test of its own: a variant, a task, the plain pages, a server,
+# the runner of mteb.
 NOT_RUN = {
+    "docs/guide/find.md",
     "docs/measured.md",
     "docs/library/contribute.md",
     "docs/library/task.md",
