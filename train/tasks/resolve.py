@@ -54,18 +54,8 @@ _LISTED = (
     *("checkpoint.verify", "checkpoint.folder"),
     *("task.length_", "task.early_stopping", "task.source_language", "task.target_language", "data.control_tokens"),
     *("data.temperature", "data.max_epochs", "data.shuffle", "data.mixture", "data.fold", "model.pad_"),
-    "model.ffn_dropout",
-    *(
-        "tokenizer.sentinels",
-        "tokenizer.alphabet",
-        "tokenizer.sampling",
-        "tokenizer.draws",
-        "batch.shapes",
-        "batch.multiple",
-        "mesh.expert",
-        "model.init_std",
-        "model.norm_eps",
-    ),
+    *("tokenizer.sentinels", "tokenizer.alphabet", "tokenizer.sampling", "tokenizer.draws", "batch.shapes"),
+    *("batch.multiple", "mesh.expert", "model.init_std", "model.norm_eps", "model.ffn_dropout"),
     *("optim.moment_dtype", "optim.layer_decay", "optim.nesterov", "optim.cooldown", "optim.final"),
     *("optim.cautious_", "optim.eps", "optim.base_"),
     *("task.both_ways", "task.sizes", "task.query_prompt", "task.passage_prompt", "task.candidates", "task.scale"),
@@ -180,7 +170,7 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     if task not in TASKS:
         raise UserError(f"--task={task} is unknown{suggest(task, TASKS)}")
     inherited = source.get("preset") if source.get("preset") in PRESETS[task] else None
-    preset = _read(texts, "preset", "") or inherited or _nearest_preset(task, source.get("model.width"))
+    preset = _read(texts, "preset", "") or inherited or _nearest_preset(task, source)
     if preset not in PRESETS[task]:
         raise UserError(f"--preset={preset} is unknown{suggest(preset, PRESETS[task])}")
     trained = [name for name in texts if name.startswith("tokenizer.") and name not in _OF_TOKENIZING]
@@ -215,10 +205,15 @@ def _inherited(task: str, source: Mapping[str, Any]) -> dict[str, Any]:
     return values | inherits | (of_the_task if source.get("task") == task else {})
 
 
-def _nearest_preset(task: str, width: int | None) -> str:
-    """The preset of a task whose width is nearest, for its recipe; the first where no width is known."""
-    widths = {name: values["model.width"] for name, values in PRESETS[task].items()}
-    return min(widths, key=lambda name: abs(widths[name] - width) if width else 0)
+def _nearest_preset(task: str, source: Mapping[str, Any]) -> str:
+    """The preset of a task for its recipe: of those that read what the source reads, the one whose width is nearest;
+    the first without a source."""
+    if not (width := source.get("model.width")):
+        return next(iter(PRESETS[task]))
+    inputs = lambda values: (values.get("model.input") or "tokens", values.get("model.encoder.input"))
+    alike = {name: values for name, values in PRESETS[task].items() if inputs(values) == inputs(source)}
+    widths = {name: values["model.width"] for name, values in (alike or PRESETS[task]).items()}
+    return min(widths, key=lambda name: abs(widths[name] - width))
 
 
 def split_data_flags(argv: Sequence[str]) -> tuple[dict[str, flags.Text], list[str]]:
