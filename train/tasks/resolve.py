@@ -211,8 +211,8 @@ def _nearest_preset(task: str, source: Mapping[str, Any]) -> str:
     if not (width := source.get("model.width")):
         return next(iter(PRESETS[task]))
     inputs = lambda values: (values.get("model.input") or "tokens", values.get("model.encoder.input"))
-    alike = {name: values for name, values in PRESETS[task].items() if inputs(values) == inputs(source)}
-    widths = {name: values["model.width"] for name, values in (alike or PRESETS[task]).items()}
+    similar = {name: values for name, values in PRESETS[task].items() if inputs(values) == inputs(source)}
+    widths = {name: values["model.width"] for name, values in (similar or PRESETS[task]).items()}
     return min(widths, key=lambda name: abs(widths[name] - width))
 
 
