@@ -6,7 +6,7 @@ another kind: a record like TOKENIZER, which its task names.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from train import UserError
 from train.text import hf_roles, hf_tokenizer
@@ -23,6 +23,8 @@ def _no_hf_folder(*_: object) -> NoReturn:
 
 
 Processor = TypeVar("Processor")
+Part = TypeVar("Part")
+Pair = TypeVar("Pair", bound="tuple[Any, Any]")
 
 
 class ProcessorKind(NamedTuple, Generic[Processor]):
@@ -84,3 +86,24 @@ TOKENIZER = ProcessorKind(
     tokenizer=lambda processor: processor,
     optional=(hf_roles.CONFIG, hf_roles.GENERATION, hf_tokenizer.TARGET),
 )
+
+
+def with_tokenizer(kind: ProcessorKind[Part], record: Callable[[Part, AnyTokenizer], Pair]) -> ProcessorKind[Pair]:
+    """The processor of two parts: one of this kind, which has one file, and a tokenizer. `record` makes a pair of
+    them."""
+
+    def save_hf(processor: Pair, task: hf_tokenizer.MarksTexts, run: "Run", folder: Path) -> None:
+        part, tokenizer = processor
+        kind.save_hf(part, task, run, folder)
+        TOKENIZER.save_hf(tokenizer, task, run, folder)
+
+    return ProcessorKind(
+        kind.files + TOKENIZER.files,
+        lambda processor: (*kind.to_texts(processor[0]), *TOKENIZER.to_texts(processor[1])),
+        lambda path, *tokenizer: record(kind.read(path), TOKENIZER.read(*tokenizer)),
+        lambda folder, model: record(kind.read_hf(folder, model), TOKENIZER.read_hf(folder, model)),
+        save_hf,
+        lambda processor: TOKENIZER.hf_fields(processor[1]),
+        tokenizer=lambda processor: processor[1],
+        optional=TOKENIZER.optional,
+    )

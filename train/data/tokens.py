@@ -90,6 +90,11 @@ class TokenizedTexts:
     def write(self, row: np.ndarray, places: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> None:
         row[ranges(places, sizes)] = self.read(starts, sizes)
 
+    def take(self, texts: np.ndarray) -> "TokenizedTexts":
+        """Some of the texts, which have no marks; int [N]."""
+        sizes = self.lengths[texts]
+        return TokenizedTexts(self.read(self.starts[texts], sizes), np.concatenate([[0], np.cumsum(sizes)]))
+
     def split(self) -> Iterator[np.ndarray]:
         return map(self.__getitem__, range(len(self.starts) - 1))
 

@@ -105,7 +105,7 @@ class Drawing(NamedTuple):
 
     def digest(self) -> str:
         """A hash of what it shows, and where."""
-        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()[:32]
+        return digest_of(self)
 
     def stamp(self) -> str | None:
         """None: it is in memory."""
@@ -114,6 +114,11 @@ class Drawing(NamedTuple):
     def open(self, channels: int) -> Image.Image:
         """The drawing, SIDE x SIDE pixels."""
         return array_image(draw(self), channels)
+
+
+def digest_of(picture: tuple[object, ...]) -> str:
+    """A hash of the facts of a drawn picture."""
+    return hashlib.sha256(repr(tuple(picture)).encode()).hexdigest()[:32]
 
 
 def is_withheld(colour: str, shape: str) -> bool:

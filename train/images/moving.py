@@ -8,7 +8,6 @@ shape is at another of the same eight places, so that the frames of all classes 
 square is anywhere, and what leaves a frame at a side comes in at the opposite one: a single frame says nothing.
 """
 
-import hashlib
 import random
 from typing import NamedTuple
 
@@ -62,7 +61,7 @@ class MovingDrawing(NamedTuple):
 
     def digest(self) -> str:
         """A hash of what it shows."""
-        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()[:32]
+        return drawings.digest_of(self)
 
     def stamp(self) -> str | None:
         """None: it is in memory."""

@@ -1,6 +1,5 @@
 """Built-in pictures with boxes: one to three of the shapes of `train.images.drawings`, which do not touch."""
 
-import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -38,7 +37,7 @@ class Scene(NamedTuple):
 
     def digest(self) -> str:
         """A hash of what it shows, and where."""
-        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()[:32]
+        return drawings.digest_of(self)
 
     def stamp(self) -> str | None:
         """None: it is in memory."""

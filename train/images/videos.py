@@ -19,6 +19,7 @@ from train.images.decoding import MAX_PIXELS, MODES, BrokenImageError
 from train.images.pictures import PictureFile
 from train.images.rows import ImageRows
 from train.images.sources import Parts, PictureReader
+from train.metrics import scores
 
 # The endings of files of videos; all but the first need PyAV.
 ENDINGS = (".gif", ".mp4", ".webm", ".mov", ".mkv", ".avi")
@@ -97,14 +98,8 @@ def places(count: int, frames: int) -> list[int]:
 def baselines(train: ImageRows, valid: ImageRows) -> dict[str, float]:
     """Accuracy of the class whose mean over training videos is the nearest, of the first frame, `first_frame`, and of
     the mean over all frames, which has no order, `mean_frame`."""
-    shown, labels = _seen(valid), valid.labels
-    seen, present = _seen(train), np.unique(train.labels)
-    accuracies = {}
-    for name, frames in shown.items():
-        centres = np.stack([seen[name][train.labels[: len(seen[name])] == label].mean(0) for label in present])
-        distances = np.stack([np.square(frames - centre).sum(1) for centre in centres], axis=1)
-        accuracies[name] = float((present[distances.argmin(1)] == labels[: len(frames)]).mean())
-    return accuracies
+    shown, seen = _seen(valid), _seen(train)
+    return {name: scores.nearest_mean(seen[name], train.labels, shown[name], valid.labels) for name in shown}
 
 
 def _seen(rows: ImageRows) -> dict[str, np.ndarray]:

@@ -79,6 +79,16 @@ def matthews(table: np.ndarray) -> float:
     return float((right * total - labelled @ guessed) / variances**0.5) if variances else 0.0
 
 
+def nearest_mean(features: np.ndarray, labels: np.ndarray, new_features: np.ndarray, new_labels: np.ndarray) -> float:
+    """Accuracy on new rows of the class whose mean over rows is the nearest; features [N,D] and [M,D] are of the first
+    N and M of the labels."""
+    labels = labels[: len(features)]
+    present = np.unique(labels)
+    centres = np.stack([features[labels == label].mean(0) for label in present])
+    distances = np.stack([np.square(new_features - centre).sum(1) for centre in centres], axis=1)
+    return float((present[distances.argmin(1)] == new_labels[: len(new_features)]).mean())
+
+
 def _f1_counts(guesses: np.ndarray, labels: np.ndarray) -> tuple[int, int, int]:
     """Right guesses, guesses, labels."""
     return int((guesses & labels).sum()), int(guesses.sum()), int(labels.sum())

@@ -15,6 +15,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
+from tfm.catalogue.models.pixel_outputs import last_grid
 from tfm.config.model import Config
 from tfm.inputs import default_positions
 from tfm.interfaces import AttentionContext
@@ -101,9 +102,7 @@ def _first_places(states: Array, count: int) -> Array:
 
 def patch_boxes(config: Config) -> np.ndarray:
     """The box of each patch of the last stage, the logits of its numbers, float32 [1,q,4]."""
-    grid = config.stage_configs[-1].input.grid
-    if grid is None:
-        raise ValueError(f"input={config.input.name} makes no grid of patches; say input=patches")
+    grid = last_grid(config)
     rows, columns = np.indices(grid)
     centres = np.stack([(columns + 0.5) / grid[1], (rows + 0.5) / grid[0]], axis=-1)
     boxes = np.concatenate([centres, np.broadcast_to(1 / np.array(grid[::-1]), centres.shape)], axis=-1)

@@ -37,11 +37,9 @@ def pixel_outputs(
     The outputs of all cells are a grid, which is resized bilinearly where it is of another height and width. Raises
     ValueError for a model that reads no grid, and where outputs do not divide into squares of C.
     """
-    last, (height, width, channels) = config.stage_configs[-1], shape
-    x = patch_logits(model, last, hidden, key)
-    if last.input.grid is None:
-        raise ValueError(f"input={config.input.name} makes no grid of patches; say input=patches")
-    (rows, columns), batch = last.input.grid, len(x)
+    (rows, columns), (height, width, channels) = last_grid(config), shape
+    x = patch_logits(model, config.stage_configs[-1], hidden, key)
+    batch = len(x)
     cells = math.isqrt(x.shape[-1] // channels)
     if cells**2 * channels != x.shape[-1]:
         raise ValueError(f"{x.shape[-1]} outputs of a patch are no square of cells with {channels} numbers each")
@@ -52,6 +50,14 @@ def pixel_outputs(
     if columns * cells != width:
         x = jnp.einsum("BHwC,Ww->BHWC", x, bilinear(columns * cells, width))
     return x
+
+
+def last_grid(config: Config) -> tuple[int, int]:
+    """Rows and columns of the patches of the last stage. Raises ValueError for a model that reads no grid."""
+    grid = config.stage_configs[-1].input.grid
+    if grid is None:
+        raise ValueError(f"input={config.input.name} makes no grid of patches; say input=patches")
+    return grid
 
 
 def bilinear(size: int, resized: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 import tfm
 from tfm.options.json_text import read_object
 from train import UserError
-from train.data.processors import TOKENIZER, ProcessorKind
+from train.data.processors import with_tokenizer
 from train.data.tokens import TokenizedTexts, contents_of
 from train.images.model_processor import run_processor
 from train.images.palette import IMAGE_PROCESSOR
@@ -21,7 +21,6 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.record import Facts, Saved
 from train.text import tokenize
-from train.text.hf_tokenizer import MarksTexts
 
 # With this eos_token_id, as transformers 4 wrote it, the largest token of a text ends it.
 LARGEST = 2
@@ -154,16 +153,11 @@ class CaptionRows:
         return np.stack([self.images.groups, len(self) + captions], axis=1).astype(np.int32)
 
 
-def _to_texts(processor: CaptionProcessor) -> tuple[str, ...]:
-    return (*IMAGE_PROCESSOR.to_texts(processor.images), *TOKENIZER.to_texts(processor.tokenizer))
-
-
-def _read(images: Path, *tokenizer: Path) -> CaptionProcessor:
-    return CaptionProcessor(IMAGE_PROCESSOR.read(images), TOKENIZER.read(*tokenizer))
+_BOTH = with_tokenizer(IMAGE_PROCESSOR, CaptionProcessor)
 
 
 def _read_hf(folder: Path, model: Any) -> CaptionProcessor:
-    processor = CaptionProcessor(IMAGE_PROCESSOR.read_hf(folder, model), TOKENIZER.read_hf(folder, model))
+    processor = _BOTH.read_hf(folder, model)
     if model.head.causal:
         _check_end(folder, processor.tokenizer)
     return processor
@@ -184,11 +178,6 @@ def _check_end(folder: Path, tokenizer: Tokenizer) -> None:
         )
 
 
-def _save_hf(processor: CaptionProcessor, task: MarksTexts, run: Run, folder: Path):
-    IMAGE_PROCESSOR.save_hf(processor.images, task, run, folder)
-    TOKENIZER.save_hf(processor.tokenizer, task, run, folder)
-
-
 def _hf_fields(processor: CaptionProcessor) -> Mapping[str, Any]:
     """The special tokens of texts: the state of [EOS] stands for a text."""
     frame = TextFrame.of(processor.tokenizer)
@@ -197,13 +186,4 @@ def _hf_fields(processor: CaptionProcessor) -> Mapping[str, Any]:
 
 
 # The processor of pictures with captions, in the files of its two parts.
-CAPTION_PROCESSOR = ProcessorKind(
-    IMAGE_PROCESSOR.files + TOKENIZER.files,
-    _to_texts,
-    _read,
-    _read_hf,
-    _save_hf,
-    _hf_fields,
-    tokenizer=lambda processor: processor.tokenizer,
-    optional=TOKENIZER.optional,
-)
+CAPTION_PROCESSOR = _BOTH._replace(read_hf=_read_hf, hf_fields=_hf_fields)

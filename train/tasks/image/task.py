@@ -38,13 +38,13 @@ from train.images.rows import ImageRows
 from train.losses.generative import generative_loss
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics import scores
-from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
-from train.screens import plots
+from train.metrics.calibration import calibration_metrics
 from train.screens.console import Log
 from train.settings.images import video_frames
 from train.settings.schema import Run
 from train.tasks.classification import class_losses, counted
 from train.tasks.image import attention
+from train.tasks.image.mistakes import mistakes
 from train.tasks.image.options import Image
 from train.tasks.image.predict import PREDICTOR
 from train.tasks.record import Facts, Saved, Task, head_classes
@@ -204,21 +204,14 @@ def report(
     folder: Path,
 ):
     """Draws plots/confusion.png, reliability.png, mistakes.png (a contact sheet), and attention-1.png and so on."""
-    rows = np.flatnonzero(outcomes["weights"] > 0)
-    logits, labels = counted(outcomes)
-    names, chosen = corpus.facts()["classes"], logits.argmax(1)
-    plots.confusion(scores.confusion(chosen, labels, len(names)), names, folder)
-    plots.reliability(reliability(logits, labels), scaled_reliability(logits, labels), folder)
-    wrong = np.flatnonzero(chosen != labels)
-    shown = wrong[:: max(1, len(wrong) // _MISTAKES)][:_MISTAKES]
-    if len(shown):
-        titles = [f"{names[chosen[place]]}\n({names[labels[place]]})" for place in shown]
-        sheets.contact_sheet(corpus.valid.pixels(rows[shown]), titles, folder / "plots" / "mistakes.png")
     kind = "videos" if video_frames(run.model.input) else "pictures"
-    sheet = ": plots/mistakes.png" if len(shown) else ""
-    log.info(f"{len(wrong):,} of {len(labels):,} {kind} are taken for another class{sheet}")
+    shown = mistakes(outcomes, corpus.facts()["classes"], _MISTAKES, kind, log, folder)
+    if shown:
+        titles = [f"{mistake.guess}\n({mistake.right})" for mistake in shown]
+        pixels = corpus.valid.pixels(np.array([mistake.row for mistake in shown]))
+        sheets.contact_sheet(pixels, titles, folder / "plots" / "mistakes.png")
     if run.model.input.axes is not None:
-        pixels = corpus.valid.pixels(rows[:_ATTENTION])
+        pixels = corpus.valid.pixels(np.flatnonzero(outcomes["weights"] > 0)[:_ATTENTION])
         attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
 
 

@@ -47,6 +47,7 @@ from train.tasks.translate.options import EARLY_STOPPING, Translate
 from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
 from train.tasks.translate.source import columns_of, load_pairs
+from train.tasks.translate.targets import target_metrics, target_sums
 from train.text import tokenize
 from train.text.special import AnyTokenizer, generation_of
 
@@ -86,16 +87,10 @@ def outputs(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], 
 
 
 def sums(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], outputs: TokenOutputs) -> dict[str, Array]:
-    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
-    smoothing, segments = batch["smoothing"][:, None], batch["segments"]
-    total, _, hits = tfm.vocabulary_loss(
-        model, outputs.table, outputs.features, batch["targets"], batch["weights"], smoothing, outputs.bias
-    )
-    return {
-        "loss": total,
-        "weight": batch["weights"].sum(),
-        "right": (hits.astype(jnp.float32) * batch["weights"]).sum(),
-        "used": batch["weights"].sum() + (segments > 0).sum().astype(jnp.float32),
+    """Those of the targets, and the `places` of tokens, of which some are `used`."""
+    of_targets, segments = target_sums(params, model, batch, outputs), batch["segments"]
+    return of_targets | {
+        "used": of_targets["weight"] + (segments > 0).sum().astype(jnp.float32),
         "places": jnp.float32(batch["weights"].size + segments.size),
     }
 
@@ -104,14 +99,8 @@ loss = OutputLoss(outputs, sums, valid="target_segments")
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Means from sums: loss in nats a token (smoothed in training), perplexity, accuracy, share of padding."""
-    weight = max(sums["weight"], 1)
-    return {
-        "loss": sums["loss"] / weight,
-        "perplexity": scores.perplexity(sums["loss"] / weight),
-        "accuracy": sums["right"] / weight,
-        "padding": 1 - sums["used"] / max(sums["places"], 1),
-    }
+    """Those of the targets, and the share of padding."""
+    return target_metrics(sums) | {"padding": 1 - sums["used"] / max(sums["places"], 1)}
 
 
 def load(

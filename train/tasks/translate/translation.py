@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -22,8 +22,11 @@ from train.settings.schema import Run
 from train.tasks.translate import marks
 from train.tasks.translate.options import EARLY_STOPPING, Translate
 from train.text import control_tokens, tokenize
-from train.text.special import target_tokenizer
+from train.text.special import AnyTokenizer, target_tokenizer
 from train.text.tokenize import SequenceTemplate
+
+if TYPE_CHECKING:
+    from tfm.hf.generation import FolderGeneration
 
 Result = TypeVar("Result")
 
@@ -46,49 +49,64 @@ class Batches(NamedTuple):
         return cls(small, min(core_count() + 1, max(_CPU_BATCHES, -(-size // small))))
 
 
+class TextWriter(NamedTuple):
+    """How a run writes: its tokenizer, the marks of texts, the search, the tokens that end a text, and what the folder
+    that it began with says, if there was one. `model` writes no token that the tokenizer lacks."""
+
+    tokenizer: AnyTokenizer
+    template: SequenceTemplate
+    beam: tfm.Beam
+    stop: Sequence[int]
+    model: tfm.Config
+    generation: "FolderGeneration | None"
+
+    @classmethod
+    def of(cls, run: Run[Translate], tokenizer: AnyTokenizer) -> "TextWriter":
+        """That of a run. Raises UserError for what its model lacks."""
+        task, template = run.task, marks.template(tokenizer, run.task)
+        generation = marks.generation(tokenizer, task)
+        if generation is not None:
+            with user_errors():
+                generation = generation.within(run.model.vocab)
+        stop = template.suffix[-1:] if generation is None else generation.stop
+        ends = EARLY_STOPPING[task.early_stopping]
+        beam = tfm.Beam(task.beams, length_penalty=task.length_penalty, offset=task.length_offset, early_stopping=ends)
+        template = template._replace(writes_prefix=generation is not None)
+        return cls(tokenizer, template, beam, stop, tokenize.writing_model(run.model, tokenizer), generation)
+
+    def texts(
+        self, model: tfm.CausalLM, starts: Sequence[list[int]], sources: Sequence[Sequence[int]], limit: int
+    ) -> list[str]:
+        """The best text behind each start, of at most `limit` new tokens; `sources` are the tokens that were read."""
+        beam, limits = self.beam, [limit] * len(starts)
+        if self.generation is not None:
+            repeats, vocab = self.generation.values.get("repetition_penalty"), self.model.padded_vocab
+            constraints = self.generation.constraints(starts, sources, vocab, limits, repeats)
+            beam = replace(beam, constraints=constraints)
+        groups = tfm.beam_search(model, self.model, starts, limit, beam, self.stop)
+        return [self.tokenizer.decode(group[0].tokens) for group in groups]
+
+
 def translate(
     params: tfm.Seq2Seq, run: Run[Translate], tokenizer: Tokenizer, texts: Sequence[str], log: Log, batch: int = 32
 ) -> list[str]:
     """The best translation of each text, in the order of the texts."""
-    params = tfm.separate_layers(params, run.model)
-    template = marks.template(tokenizer, run.task)
-    generation = marks.generation(tokenizer, run.task)
-    if generation is not None:
-        with user_errors():
-            generation = generation.within(run.model.vocab)
-    template = template._replace(writes_prefix=generation is not None)
-    stop = template.suffix[-1:] if generation is None else generation.stop
-    beam, writer = beam_of(run.task), tokenize.writing_model(run.model, tokenizer)
-    batches = Batches.on_device(batch)
-    encodings = control_tokens.encode(tokenizer, texts)
-    sources = [template.wrap(encoding.ids) for encoding in encodings]
+    params, writer = tfm.separate_layers(params, run.model), TextWriter.of(run, tokenizer)
+    template, batches = writer.template, Batches.on_device(batch)
+    sources = [template.wrap(encoding.ids) for encoding in control_tokens.encode(tokenizer, texts)]
 
     def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
-        check_decoding(model, run.model, len(starts) * batches.at_once, max_new_tokens, beam.width)
-        constrained, vocab, limits = beam, run.model.padded_vocab, [max_new_tokens] * len(starts)
-        if generation is not None:
-            repeats, read = generation.values.get("repetition_penalty"), [sources[row] for row in rows]
-            constrained = replace(beam, constraints=generation.constraints(starts, read, vocab, limits, repeats))
-        groups = tfm.beam_search(model, writer, starts, max_new_tokens, constrained, stop)
-        return [tokenizer.decode(group[0].tokens) for group in groups]
+        check_decoding(model, run.model, len(starts) * batches.at_once, max_new_tokens, writer.beam.width)
+        return writer.texts(model, starts, [sources[row] for row in rows], max_new_tokens)
 
     translations = [""] * len(texts)
     with log.progress(f"translating {len(texts)} sentences", len(texts)) as advance:
+        generation = writer.generation
         limit = None if generation is None else generation.new_tokens(len(template.decoder_prefix))
         for row, translation in decode_sources(params, run.model, template, sources, batches, search, limit):
             translations[row] = translation
             advance(1)
     return translations
-
-
-def beam_of(task: Translate) -> tfm.Beam:
-    """The beam search of a task."""
-    return tfm.Beam(
-        task.beams,
-        length_penalty=task.length_penalty,
-        offset=task.length_offset,
-        early_stopping=EARLY_STOPPING[task.early_stopping],
-    )
 
 
 def decode_sources(

@@ -83,21 +83,28 @@ def names(model: str = "model") -> dict[str, str | HfTensor]:
         "bias": HfTensor("final_logits_bias", axes="1V"),
     }
     for stack in ("encoder", "decoder"):
-        layer = f"{model}.{stack}.layers.{{}}"
         tensors |= {
-            **attention(stack, "mixer", f"{layer}.self_attn"),
-            **(attention(stack, "cross", f"{layer}.encoder_attn") if stack == "decoder" else {}),
+            **stack_names(model, stack),
             f"{stack}.embed.positions": HfTensor(f"{model}.{stack}.embed_positions.weight", skip_rows=2),
             f"{stack}.embed.norm": f"{model}.{stack}.layernorm_embedding",
-            f"{stack}.layers.feed_forward.up": f"{layer}.fc1",
-            f"{stack}.layers.feed_forward.down": f"{layer}.fc2",
-            f"{stack}.layers.residual.feed_forward": f"{layer}.final_layer_norm",
-            f"{stack}.norm": f"{model}.{stack}.layer_norm",
         }
     return tensors
 
 
-def attention(stack: str, part: str, hf_path: str) -> dict[str, str]:
+def stack_names(model: str, stack: str) -> dict[str, str]:
+    """The tensors of the layers of a stack, and of the norm behind them."""
+    layer = f"{model}.{stack}.layers.{{}}"
+    return {
+        **_attention(stack, "mixer", f"{layer}.self_attn"),
+        **(_attention(stack, "cross", f"{layer}.encoder_attn") if stack == "decoder" else {}),
+        f"{stack}.layers.feed_forward.up": f"{layer}.fc1",
+        f"{stack}.layers.feed_forward.down": f"{layer}.fc2",
+        f"{stack}.layers.residual.feed_forward": f"{layer}.final_layer_norm",
+        f"{stack}.norm": f"{model}.{stack}.layer_norm",
+    }
+
+
+def _attention(stack: str, part: str, hf_path: str) -> dict[str, str]:
     """The tensors of self-attention or cross-attention, and of its norm."""
     return {
         f"{stack}.layers.{part}.query": f"{hf_path}.q_proj",

@@ -6,7 +6,7 @@ from tfm.config.layers import EncoderOptions
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.families.seq2seq.bart import ALIASES, FIELDS, MUST_EQUAL, attention
+from tfm.hf.families.seq2seq.bart import ALIASES, FIELDS, MUST_EQUAL, stack_names
 from tfm.hf.families.seq2seq.bart import read as read_layers
 from tfm.hf.families.seq2seq.bart import write as write_layers
 from tfm.hf.family import Family, HfField, HfHead, Reading
@@ -34,7 +34,9 @@ def write(config: Config) -> dict[str, Json]:
 def _names() -> dict[str, str | HfTensor]:
     """The tensors of both stacks. Keys have no bias: of cross-attention it would change no weight, and starts at 0."""
     encoder, decoder = "model.encoder", "model.decoder"
-    tensors: dict[str, str | HfTensor] = {
+    return {
+        **stack_names("model", "encoder"),
+        **stack_names("model", "decoder"),
         "encoder.embed.convolutions.0": HfTensor(f"{encoder}.conv1", axes="Dcw"),
         "encoder.embed.convolutions.1": HfTensor(f"{encoder}.conv2", axes="Ddw"),
         "encoder.embed.positions": f"{encoder}.embed_positions.weight",
@@ -43,17 +45,6 @@ def _names() -> dict[str, str | HfTensor]:
         "decoder.layers.cross.key.bias": HfTensor(""),
         "table": "proj_out.weight",
     }
-    for stack in ("encoder", "decoder"):
-        layer = f"model.{stack}.layers.{{}}"
-        tensors |= {
-            **attention(stack, "mixer", f"{layer}.self_attn"),
-            **(attention(stack, "cross", f"{layer}.encoder_attn") if stack == "decoder" else {}),
-            f"{stack}.layers.feed_forward.up": f"{layer}.fc1",
-            f"{stack}.layers.feed_forward.down": f"{layer}.fc2",
-            f"{stack}.layers.residual.feed_forward": f"{layer}.final_layer_norm",
-            f"{stack}.norm": f"model.{stack}.layer_norm",
-        }
-    return tensors
 
 
 WHISPER = Family(

@@ -26,14 +26,12 @@ from train.data.sources.files import Columns, Row
 from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics import scores
-from train.metrics.calibration import reliability, scaled_reliability
-from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.sounds import sheets, sources, synthetic
 from train.sounds.processor import SOUND_PROCESSOR, run_processor
 from train.sounds.rows import frame_fields
-from train.tasks.classification import counted
+from train.tasks.image.mistakes import mistakes
 from train.tasks.image.options import Image
 from train.tasks.image.sounds.predict import PREDICTOR
 from train.tasks.image.sounds.rows import SoundRows
@@ -113,11 +111,9 @@ def baselines(corpus: Corpus[SoundRows]) -> dict[str, float]:
     majority = {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
     if not corpus.train:
         return majority
-    spectra, train_labels = _spectra(corpus.train[0]), corpus.train[0].labels[:_TRAIN]
-    present = np.unique(train_labels)
-    centres = np.stack([spectra[train_labels == label].mean(0) for label in present])
-    distances = np.square(_spectra(corpus.valid)[:, None] - centres).sum(-1)
-    return majority | {"mean_spectrum": float((present[distances.argmin(1)] == labels[:_TRAIN]).mean())}
+    (train, *_), valid = corpus.train, corpus.valid
+    accuracy = scores.nearest_mean(_spectra(train), train.labels, _spectra(valid), labels)
+    return majority | {"mean_spectrum": accuracy}
 
 
 def _spectra(rows: SoundRows) -> np.ndarray:
@@ -135,19 +131,11 @@ def report(
     folder: Path,
 ):
     """Draws plots/confusion.png, reliability.png, and mistakes.png, spectrograms."""
-    rows = np.flatnonzero(outcomes["weights"] > 0)
-    logits, labels = counted(outcomes)
-    names, chosen = corpus.facts()["classes"], logits.argmax(1)
-    plots.confusion(scores.confusion(chosen, labels, len(names)), names, folder)
-    plots.reliability(reliability(logits, labels), scaled_reliability(logits, labels), folder)
-    wrong = np.flatnonzero(chosen != labels)
-    shown = wrong[:: max(1, len(wrong) // _MISTAKES)][:_MISTAKES]
-    if len(shown):
-        titles = [f"{names[chosen[place]]} ({names[labels[place]]})" for place in shown]
-        spectrograms = [corpus.valid.sounds.frames(int(row)) for row in rows[shown]]
+    shown = mistakes(outcomes, corpus.facts()["classes"], _MISTAKES, "sounds", log, folder)
+    if shown:
+        spectrograms = [corpus.valid.sounds.frames(mistake.row) for mistake in shown]
+        titles = [f"{mistake.guess} ({mistake.right})" for mistake in shown]
         sheets.spectrograms(spectrograms, titles, folder / "plots" / "mistakes.png")
-    sheet = ": plots/mistakes.png" if len(shown) else ""
-    log.info(f"{len(wrong):,} of {len(labels):,} sounds are taken for another class{sheet}")
 
 
 def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[SoundRows], rows: int, path: Path):

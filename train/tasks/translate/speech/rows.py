@@ -1,19 +1,15 @@
 """Sounds with what is said in them: the processor of both, and the rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tfm.config.model import Config
-from train.data.processors import TOKENIZER, ProcessorKind
+from train.data.processors import with_tokenizer
 from train.data.tokens import TokenizedTexts
-from train.settings.schema import Run
 from train.sounds.processor import SOUND_PROCESSOR, SoundProcessor
 from train.sounds.rows import Sounds
 from train.tasks.record import Facts
-from train.text.hf_tokenizer import MarksTexts
 from train.text.special import AnyTokenizer
 from train.text.tokenize import SequenceTemplate
 
@@ -90,35 +86,5 @@ class SpeechRows:
         }
 
 
-def _to_texts(processor: SpeechProcessor) -> tuple[str, ...]:
-    return (*SOUND_PROCESSOR.to_texts(processor.sounds), *TOKENIZER.to_texts(processor.tokenizer))
-
-
-def _read(sounds: Path, *tokenizer: Path) -> SpeechProcessor:
-    return SpeechProcessor(SOUND_PROCESSOR.read(sounds), TOKENIZER.read(*tokenizer))
-
-
-def _read_hf(folder: Path, model: Config) -> SpeechProcessor:
-    return SpeechProcessor(SOUND_PROCESSOR.read_hf(folder, model), TOKENIZER.read_hf(folder, model))
-
-
-def _save_hf(processor: SpeechProcessor, task: MarksTexts, run: Run, folder: Path) -> None:
-    SOUND_PROCESSOR.save_hf(processor.sounds, task, run, folder)
-    TOKENIZER.save_hf(processor.tokenizer, task, run, folder)
-
-
-def _hf_fields(processor: SpeechProcessor) -> Mapping[str, object]:
-    return TOKENIZER.hf_fields(processor.tokenizer)
-
-
 # The processor of sounds with texts, in the files of its two parts.
-SPEECH_PROCESSOR: ProcessorKind[SpeechProcessor] = ProcessorKind(
-    SOUND_PROCESSOR.files + TOKENIZER.files,
-    _to_texts,
-    _read,
-    _read_hf,
-    _save_hf,
-    _hf_fields,
-    tokenizer=lambda processor: processor.tokenizer,
-    optional=TOKENIZER.optional,
-)
+SPEECH_PROCESSOR = with_tokenizer(SOUND_PROCESSOR, SpeechProcessor)

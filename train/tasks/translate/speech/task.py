@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -28,7 +27,6 @@ from train.data.sources.files import Row
 from train.data.tokens import PLAIN, encode
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
-from train.metrics import scores
 from train.metrics.words import word_errors
 from train.screens.console import Log
 from train.settings.schema import Run
@@ -42,6 +40,7 @@ from train.tasks.translate.source import columns_of
 from train.tasks.translate.speech.predict import PREDICTOR
 from train.tasks.translate.speech.rows import SPEECH_PROCESSOR, SpeechProcessor, SpeechRows
 from train.tasks.translate.speech.transcription import alignment, transcribe
+from train.tasks.translate.targets import target_metrics, target_sums
 from train.tasks.translate.task import TRANSLATE, hf_run_values, specs
 from train.text import tokenize
 
@@ -71,23 +70,7 @@ def outputs(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], 
     return TokenOutputs(hidden, batch["valid"] > 0, tfm.lm_features(model, hidden), model, lm.output, lm.bias)
 
 
-def sums(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], outputs: TokenOutputs) -> dict[str, Array]:
-    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and `right`."""
-    weights, smoothing = batch["weights"], batch["smoothing"][:, None]
-    total, _, hits = tfm.vocabulary_loss(
-        model, outputs.table, outputs.features, batch["targets"], weights, smoothing, outputs.bias
-    )
-    return {"loss": total, "weight": weights.sum(), "right": (hits.astype(jnp.float32) * weights).sum()}
-
-
-loss = OutputLoss(outputs, sums)
-
-
-def metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Means from sums: loss in nats a token (smoothed in training), perplexity, accuracy of the next token."""
-    weight = max(sums["weight"], 1)
-    mean = sums["loss"] / weight
-    return {"loss": mean, "perplexity": scores.perplexity(mean), "accuracy": sums["right"] / weight}
+loss = OutputLoss(outputs, target_sums)
 
 
 def load(run: Run[Translate], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[SpeechRows]:
@@ -112,8 +95,7 @@ def load(run: Run[Translate], log: Log, saved: Saved | None = None, valid_only: 
         kept = _fitting(spoken, ids.lengths + sum(map(len, template.target)), run)
         if len(kept) < len(spoken):
             dropped += len(spoken) - len(kept)
-            spoken, texts = [spoken[row] for row in kept], [texts[row] for row in kept]
-            ids = encode(tokenizer, texts, log, name, PLAIN)
+            spoken, texts, ids = [spoken[row] for row in kept], [texts[row] for row in kept], ids.take(np.array(kept))
         encoder = tfm.encoder_config(run.model)
         sounds = Sounds(spoken, processor, encoder.input.max_length(encoder) or 0)
         hashes.append([sources.stamp(row) for row in spoken])
@@ -215,7 +197,7 @@ SPEECH = Task(
     batch_spec=batch_spec,
     load=load,
     loss=loss,
-    metrics=metrics,
+    metrics=target_metrics,
     goals={"loss": min, "perplexity": min, "accuracy": max, "wer": min, "exact": max},
     baselines=baselines,
     report=report,

@@ -1,6 +1,5 @@
 """What a trained model writes of sounds: batches of sounds, and beam search."""
 
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -12,14 +11,11 @@ from train.data.batching import row_batches
 from train.devices.capacity import check_decoding
 from train.screens.console import Log
 from train.screens.finite import checked
-from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.sounds.rows import Sounds
-from train.tasks.translate import marks
 from train.tasks.translate.options import Translate
 from train.tasks.translate.speech.rows import SpeechProcessor
-from train.tasks.translate.translation import beam_of, limit_new_tokens
-from train.text import tokenize
+from train.tasks.translate.translation import TextWriter, limit_new_tokens
 
 
 def transcribe(
@@ -32,29 +28,17 @@ def transcribe(
     count: int | None = None,
 ) -> list[str]:
     """The best text of each sound, or of the first `count`, in order."""
-    params, tokenizer = tfm.separate_layers(params, run.model), processor.tokenizer
-    template, generation = marks.template(tokenizer, run.task), marks.generation(tokenizer, run.task)
-    if generation is not None:
-        with user_errors():
-            generation = generation.within(run.model.vocab)
-    template = template._replace(writes_prefix=generation is not None)
-    stop = template.suffix[-1:] if generation is None else generation.stop
-    beam, writer = beam_of(run.task), tokenize.writing_model(run.model, tokenizer)
+    params, writer = tfm.separate_layers(params, run.model), TextWriter.of(run, processor.tokenizer)
     total = len(sounds) if count is None else min(count, len(sounds))
-    limit = limit_new_tokens(run.model, template.decoder_prefix, run.batch.length)
+    start = writer.template.decoder_prefix
+    limit = limit_new_tokens(run.model, start, run.batch.length)
     texts: list[str] = []
     with log.progress(f"transcribing {total} sounds", total) as advance:
         for rows, size in row_batches(range(total), max(1, min(batch, total))):
-            fields, starts = sounds.batch(rows), [template.decoder_prefix] * len(rows)
+            fields, starts = sounds.batch(rows), [start] * len(rows)
             model = checked(encode_sounds, run.model, params, fields["frames"], fields["lengths"])
-            check_decoding(model, run.model, len(rows), limit, beam.width)
-            search = beam
-            if generation is not None:
-                repeats, limits = generation.values.get("repetition_penalty"), [limit] * len(rows)
-                constraints = generation.constraints(starts, starts, run.model.padded_vocab, limits, repeats)
-                search = replace(beam, constraints=constraints)
-            groups = tfm.beam_search(model, writer, starts, limit, search, stop)
-            texts += [tokenizer.decode(group[0].tokens) for group in groups[:size]]
+            check_decoding(model, run.model, len(rows), limit, writer.beam.width)
+            texts += writer.texts(model, starts, starts, limit)[:size]
             advance(size)
     return texts
 
