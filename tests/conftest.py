@@ -127,6 +127,14 @@ def fill():
 
 
 @pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty folder, with a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
+    return tmp_path
+
+
+@pytest.fixture
 def in_home(home, monkeypatch):
     """A test of a module starts in the module's `home`."""
     monkeypatch.chdir(home)

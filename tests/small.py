@@ -73,6 +73,11 @@ def run(*flags):
     return err
 
 
+def write_rows(path, rows):
+    """Objects as a .jsonl file."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def read_lines(path):
     """The objects of a .jsonl file."""
     return [json.loads(line) for line in path.read_text().splitlines()]

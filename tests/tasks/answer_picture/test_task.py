@@ -20,13 +20,6 @@ SMALL = (
 ).split()
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_squares(folder, count=48):
     """Bright and dark pictures, and a table with two questions about each."""
     rng = np.random.default_rng(0)

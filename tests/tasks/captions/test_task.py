@@ -48,13 +48,6 @@ def small_drawings(monkeypatch, train=120, valid=20, withheld=20):
     monkeypatch.setattr(drawings, "generate", lambda: generate(train, valid, withheld))
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def test_a_tower_of_images_chooses_the_task():
     assert task_of(settings()) is CAPTIONS
     assert task_of(Run(task=settings().task, data=settings().data)) is CONTRAST

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from contracts import MESHES, assert_near
 from jax.sharding import NamedSharding
-from small import call, read_lines, run
+from small import call, read_lines, run, write_rows
 
 import tfm
 from train import UserError, evaluate, export, predict
@@ -45,10 +45,6 @@ def stories(count, seed):
         label = int(rng.integers(len(needs)))
         choices = [f"so bring {rng.choice(FIT[need])}" for need in needs]
         yield {"premise": f"I am {needs[label]} at {rng.integers(100)}", "choices": choices, "label": label}
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="module")

@@ -99,13 +99,6 @@ def test_boxes_in_pixels_stay_within_their_picture():
     assert in_pixels(np.array([0.9, 0.5, 0.4, 2.0]), 10, 10) == pytest.approx([7, 0, 3, 10])
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_squares(folder, count=48, suffix="jpg"):
     """Pictures of 40 x 20 pixels with a bright square each, and a COCO file beside them."""
     rng = np.random.default_rng(0)

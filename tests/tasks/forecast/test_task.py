@@ -115,13 +115,6 @@ def test_the_linear_map_is_that_of_least_squares():
     assert linear_mase(train, valid) == pytest.approx(errors.mean(), rel=1e-4)
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_table(path, length=200, columns=3):
     """Waves of twelve values, beside a column of dates."""
     steps = np.arange(length)

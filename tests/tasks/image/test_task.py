@@ -126,13 +126,6 @@ def _run(*flags):
     return resolve.resolve([*SMALL, *flags], None, None)[0]
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def pictures(folder, count=40):
     """Red and blue pictures in folders of these names."""
     rng = np.random.default_rng(0)

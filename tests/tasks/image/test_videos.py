@@ -19,13 +19,6 @@ SMALL = (
 ).split()
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_videos(folder, count=6, seed=0):
     """A folder for each of two colours, with files and folders of frames."""
     for index, colour in enumerate(((200, 0, 0), (0, 0, 200))):

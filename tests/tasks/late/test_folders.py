@@ -6,7 +6,7 @@ import string
 
 import numpy as np
 import pytest
-from small import call, run
+from small import call, run, write_rows
 
 from train import UserError, export, predict
 from train.lab import embed
@@ -30,10 +30,6 @@ SMALL = (
 ANIMALS = "cat dog cow pig hen fox owl bee".split()
 QUERIES = ["what ran was it a cow", "fox", "what ran, what fell, what slept and what sat? " * 2]
 PASSAGES = ["a cow ran.", "the hen sat, and slept. " * 4, "bee", "a (cat) fell!"]
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import string
 
 import numpy as np
 import pytest
-from small import call, run
+from small import call, run, write_rows
 
 import tfm
 from train import predict
@@ -42,10 +42,6 @@ def rows_of(count, seed):
         deed = rng.choice(DEEDS)
         negative = f"the {wrong} {deed}, and slept." if rng.random() < 0.8 else ""
         yield {"query": f"what {deed} was it a {right}", "passage": f"a {right} {deed}.", "negative": negative}
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from small import call, run
+from small import call, run, write_rows
 
 from train import export, predict
 from train.lab.retrieve import main as retrieve
@@ -24,10 +24,6 @@ PAIRS = [
     ("where is the hen", "the fox ran"),
     ("cat " * 11 + "cat", "dog " * 8 + "dog"),
 ]
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from small import call, run
+from small import call, run, write_rows
 
 from train import UserError, predict
 from train.data.sources.files import Columns
@@ -34,10 +34,6 @@ def rows(count, seed):
         right, wrong = rng.permutation(ANIMALS)[:2]
         negative = f"the {wrong} ran" if rng.random() < 0.8 else ""
         yield {"query": f"where is the {right}", "passage": f"a {right} sat", "negative": negative}
-
-
-def write_rows(path, examples):
-    path.write_text("".join(json.dumps(row) + "\n" for row in examples))
 
 
 @pytest.fixture(scope="module")

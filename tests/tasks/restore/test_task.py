@@ -115,13 +115,6 @@ def test_what_is_trivial():
     assert damage.trivial(seen[:, :, :1], np.ones((8, 6), bool)).shape == (8, 6, 1)
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_pictures(folder, count=40):
     """Pictures of two halves in two folders; the first four have a transparent hole."""
     rng = np.random.default_rng(0)

@@ -131,13 +131,6 @@ def test_a_mask_is_cropped_and_mirrored_as_its_picture_is():
     assert all((batch[name] == again[name]).all() for name in batch)
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_masks(folder, count=48, suffix="png", palette=True):
     """Pictures with a bright square each, in folders, and masks of it; a frame has no class."""
     rng = np.random.default_rng(0)

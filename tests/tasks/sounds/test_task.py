@@ -20,13 +20,6 @@ SMALL = (
 ).split()
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_digits(folder, digits=(2, 7), count=12, seed=0):
     """A folder with a folder of sounds for each digit."""
     for digit in digits:

@@ -20,13 +20,6 @@ SMALL = (
 ).split()
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
-    return tmp_path
-
-
 def write_table(path, count, seed=0):
     """A table of sounds and their texts, beside their files."""
     lines = ["sound\ttext"]
