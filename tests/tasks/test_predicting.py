@@ -14,6 +14,7 @@ import tfm
 from train import UserError
 from train.screens.console import Log
 from train.settings import schema
+from train.settings.predict import PredictOptions
 from train.tasks.lm.options import Lm
 from train.tasks.lm.task import LM
 from train.tasks.mlm.options import Mlm
@@ -37,7 +38,7 @@ def folder_of(kind, task, **data):
 
 
 def options(**values):
-    return SimpleNamespace(**{"text": "", "file": "", "field": "", "top_k": 3, "batch": 2, **values})
+    return PredictOptions(**{"run": "run", "top_k": 3, "batch": 2, **values})
 
 
 def filled(folder, params, **values):
@@ -116,6 +117,8 @@ def test_texts_without_blanks_are_refused(mlm, tmp_path):
         MLM.predictor.inputs(options(file=str(tmp_path / "a.txt")), folder)
     with pytest.raises(UserError, match="--text has no blank"):
         MLM.predictor.inputs(options(text="the cat"), folder)
+    drawn = MLM.predictor.attended(options(text="the cat", attention="cat.html"), folder).tokens
+    assert [folder.processor.id_to_token(token) for token in drawn.tolist()] == ["[CLS]", "the", "cat", "[SEP]"]
     with pytest.raises(UserError, match="without the head that fills blanks"):
         filled(folder, params.encoder, text="a [MASK]")
 

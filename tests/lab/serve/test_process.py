@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
+from lab.serve.browser import ENTER, RIGHT, TAB, browser
 from small import FLAGS, call, write_text
 
 from train.main import main
@@ -167,6 +169,76 @@ def test_sigterm_answers_what_was_taken(home):
         assert answers[0][0] == 200
         assert json.loads(answers[0][1])["usage"]["completion_tokens"] > 2
         assert server.wait(30) == 143
+
+
+CLIENT = """import http.client, sys
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+connection.request("POST", "/v1/completions", sys.argv[2])
+response = connection.getresponse()
+while line := response.readline():
+    print(line.decode(), end="", flush=True)"""
+
+
+def test_a_client_killed_in_mid_stream_changes_no_answer(home, port):
+    body = {"model": "lm", "prompt": "the", "max_tokens": 20, "temperature": 0}
+    alone = ask(port, "/v1/completions", json.dumps(body))
+    stream = json.dumps({**body, "max_tokens": 400, "stream": True})
+    for _ in range(8):
+        with subprocess.Popen([sys.executable, "-c", CLIENT, str(port), stream], stdout=subprocess.PIPE) as client:
+            assert client.stdout.readline().startswith(b"data: ")
+            client.kill()
+    status, answer = ask(port, "/v1/completions", json.dumps(body))
+    assert (status, json.loads(answer)["choices"]) == (200, json.loads(alone[1])["choices"])
+    end = time.monotonic() + 30
+    while b'tfm_waiting{model="lm"} 0.0' not in metrics(port):
+        assert time.monotonic() < end
+
+
+def test_sigterm_ends_a_stream_at_its_end(home):
+    """Two streams, one of which is read to its end after SIGTERM; the text is that of a request without a stream."""
+    body = {"model": "lm", "prompt": "the", "max_tokens": 300, "temperature": 0}
+    with process(home) as (server, port):
+        expected = json.loads(ask(port, "/v1/completions", json.dumps(body))[1])["choices"][0]["text"]
+        command = [sys.executable, "-c", CLIENT, str(port), json.dumps({**body, "stream": True})]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+            lines = [client.stdout.readline()]
+            server.send_signal(signal.SIGTERM)
+            lines += client.stdout.read().splitlines()
+        events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+        assert events[-1] == "[DONE]"
+        assert "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1]) == expected
+        assert server.wait(30) == 143
+
+
+def test_page_in_a_browser(home, port):
+    """Tabs by mouse and keyboard; a text and a blank by keyboard are what the server answers."""
+    with browser() as window:
+        window.open(f"http://127.0.0.1:{port}/")
+        tabs = "return [...document.querySelectorAll('[role=tab]')].map(tab => tab.textContent)"
+        assert window.run(tabs)[:2] == ["Write (lm)", "Look at attention (lm)"]
+        window.click("#field-text")
+        window.press("the cat")
+        window.run("document.getElementById('field-temperature').value = 0")
+        window.run("document.getElementById('field-tokens').value = 12")
+        window.click("form button")
+        shown = window.until(
+            "return !document.querySelector('form button').disabled && document.querySelector('output').innerText"
+        )
+        body = {"model": "lm", "prompt": "the cat", "max_tokens": 12, "temperature": 0}
+        text = json.loads(ask(port, "/v1/completions", json.dumps(body))[1])["choices"][0]["text"]
+        assert shown.split() == ("the cat" + text).split()
+        window.click("[role=tab]")
+        while window.run("return document.activeElement.textContent") != "Fill a blank (mlm)":
+            window.press(RIGHT)
+        assert window.run("return document.activeElement.ariaSelected") == "true"
+        window.click("#field-text")
+        window.press("the [MASK] sat")
+        window.press(TAB + ENTER)
+        shown = window.until("return document.querySelector('output table')?.innerText")
+        guesses = json.loads(ask(port, "/fill", json.dumps({"texts": "the [MASK] sat", "top_k": 8}))[1])[0][0]
+        assert [row.split("\t")[0] for row in shown.splitlines()] == [guess["token"] for guess in guesses]
+        loaded = window.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+        assert all(name.startswith(f"http://127.0.0.1:{port}/") for name in loaded)
 
 
 def metrics(port):

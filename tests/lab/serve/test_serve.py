@@ -1,5 +1,6 @@
 """The server: answers are those of the commands, alone and in company; bad requests get one sentence."""
 
+import asyncio
 import base64
 import concurrent.futures
 import contextlib
@@ -193,12 +194,19 @@ def test_bad_requests(server, name):
     assert "\n" not in message
 
 
-def test_a_text_that_fails_spoils_no_other():
+async def awaited(future):
+    """The result of a future of another thread."""
+    return await asyncio.wait_for(asyncio.wrap_future(future), 5)
+
+
+@pytest.mark.parametrize(("error", "raised"), [(ArithmeticError, ArithmeticError), (StopIteration, RuntimeError)])
+def test_a_text_that_fails_spoils_no_other(error, raised):
+    """What awaits the text is told, whatever the error."""
     from train.lab.serve.engine import BatchQueue, Engine
 
     def answer(contents):
         if "bad" in contents:
-            raise ArithmeticError
+            raise error
         return [content.upper() for content in contents]
 
     batches = BatchQueue(answer, wait=0.05, budget=100, limit=8)
@@ -207,8 +215,8 @@ def test_a_text_that_fails_spoils_no_other():
     futures = batches.submit(["a", "bad", "b"], [1, 1, 1])
     assert futures[0].result(5) == "A"
     assert futures[2].result(5) == "B"
-    with pytest.raises(ArithmeticError):
-        futures[1].result(5)
+    with pytest.raises(raised):
+        asyncio.run(awaited(futures[1]))
     engine.close()
 
 
@@ -266,18 +274,13 @@ def maps_of(page):
 def test_attention_is_that_of_the_command(home, server):
     """The page of /attention holds the maps that train.predict --attention draws."""
     with contextlib.chdir(home):
-        for name in ("lm", "mlm", "classify", "translate"):
-            text = "the [MASK] sat" if name == "mlm" else "the cat sat"
+        texts = [("mlm", "the [MASK] sat"), *((name, "the cat sat") for name in ("lm", "mlm", "classify", "translate"))]
+        for name, text in texts:
             response = server.post("/attention", json={"model": name, "texts": text})
             assert response.status_code == 200, response.text
             code, _, err = call(predict, f"--run={name}", f"--text={text}", f"--attention={name}.html")
             assert code == 0, err
-            pages = [
-                re.search(r'json">(.*?)</script>', page)[1]
-                for page in (response.text, Path(f"{name}.html").read_text())
-            ]
-            served, drawn = (json.loads(page)["maps"] for page in pages)
-            assert served == drawn
+            assert maps_of(response.text) == maps_of(Path(f"{name}.html").read_text())
     for texts, sentence in ((["a", "b"], "one text"), ("a " * 200, "tokens, and attention is shown for 128")):
         response = server.post("/attention", json={"model": "lm", "texts": texts})
         assert response.status_code == 422

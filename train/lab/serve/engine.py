@@ -139,13 +139,13 @@ class BatchQueue:
             _finish(batch, self.answer([item.content for item in batch]))
         except Exception as error:
             if len(batch) == 1:
-                batch[0].answer.set_exception(error)
+                batch[0].answer.set_exception(_raisable(error))
                 return
             for item in batch:
                 try:
                     _finish([item], self.answer([item.content]))
                 except Exception as own:
-                    item.answer.set_exception(own)
+                    item.answer.set_exception(_raisable(own))
 
     def _take(self) -> list[Item]:
         """The next batch."""
@@ -162,3 +162,8 @@ class BatchQueue:
 def _finish(batch: Sequence[Item], answers: Sequence[Said]) -> None:
     for item, answer in zip(batch, answers, strict=True):
         item.answer.set_result(answer)
+
+
+def _raisable(error: Exception) -> Exception:
+    """An error that an event loop can raise where it is awaited: a StopIteration would be waited for without end."""
+    return RuntimeError(repr(error)) if isinstance(error, StopIteration) else error

@@ -18,7 +18,7 @@ from train.data.sources import files
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
-from train.tasks.attended import unmarked
+from train.tasks.attended import text_alone, unmarked
 from train.tasks.record import TOKENIZER_MARKS, AttendedRow, Folder, Prediction, Predictor
 from train.text import tokenize
 from train.text.special import words_have_spaces
@@ -45,14 +45,14 @@ class BlankRow(NamedTuple):
 def inputs(options: PredictOptions, folder: Folder) -> Blanks:
     """A text with blanks, or the lines or rows of a file; empty ones stay.
 
-    Raises UserError for a text without a blank.
+    Raises UserError for a text without a blank, unless its attention is drawn.
     """
     data = folder.config.data
     column = options.field or data.field
     texts = [options.text] if options.text else files.read_texts(Path(options.file), data, column)
     blank = _blank(_mask(folder.processor))
     for line, text in enumerate(texts, start=1):
-        if text.strip() and not blank.search(text):
+        if text.strip() and not options.attention and not blank.search(text):
             where = "--text" if options.text else f"text {line} of {options.file}"
             raise UserError(f"{where} has no blank to fill; write {_BLANKS[0]} where a word is missing")
     return Blanks(texts, options.top_k)
@@ -151,10 +151,10 @@ def _line(guesses: Sequence[dict[str, Any]]) -> str:
 
 
 def attended(options: PredictOptions, folder: Folder) -> AttendedRow:
-    """The row of the first blank."""
-    tokenizer = folder.processor
-    rows = blank_rows(tokenizer, options.text, 0, folder.config.batch.length, _joins(folder))
-    return unmarked(next(rows).tokens)
+    """The row of the first blank; that of the text where it has none."""
+    rows = blank_rows(folder.processor, options.text, 0, folder.config.batch.length, _joins(folder))
+    row = next(rows, None)
+    return text_alone(options, folder) if row is None else unmarked(row.tokens)
 
 
 PREDICTOR = Predictor(("field", "top_k"), inputs, predict, attended)
