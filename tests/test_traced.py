@@ -21,7 +21,7 @@ from train.training.recompilation import Guard
 # The most that a job may take: files, functions, and functions on the stack at once.
 BERT_LOSS = Counts(36, 150, 17)
 GENERATION = Counts(40, 210, 19)
-FROM_HF = Counts(33, 163, 16)
+FROM_HF = Counts(32, 160, 16)
 COMMAND_TO_LOSS = 6
 
 SMALL = ["--model.layers=2", "--model.width=16", "--model.heads=2", "--model.ffn=32", "--model.vocab=64"]

@@ -191,13 +191,13 @@ def _reinitialized(
 
 def _is_promised(model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family) -> bool:
     """Whether the tensors are just those of the model, by their names and shapes, and no field says otherwise."""
-    by_name = {name: leaf for leaf in model_leaves for name in leaf.names}
-    for name, leaf in by_name.items():
-        if leaf.path in reinitialized:
-            continue
-        if name not in tensors or tensors.like(name).shape != leaf.shape or tensors.like(name).dtype.kind in "iub":
-            return False
-    return not (hf_family.spellings or hf_family.constants or any(name not in by_name for name in tensors))
+    names: set[str] = set()
+    for leaf in model_leaves:
+        names.update(leaf.names)
+        for name in leaf.names if leaf.path not in reinitialized else ():
+            if name not in tensors or tensors.like(name).shape != leaf.shape or tensors.like(name).dtype.kind in "iub":
+                return False
+    return not (hf_family.spellings or hf_family.constants or set(tensors) - names)
 
 
 def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> PyTree:

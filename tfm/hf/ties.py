@@ -20,7 +20,7 @@ def renamed(model_leaves: Sequence[Leaf], family: Family, tensors: Weights) -> l
         tensor, read_leaf, copies = leaf.tensor, leaf, copies_of(leaf, model_leaves, family)
         for name in (*_variants(tensor.name, family), *_variants(tensor.fallback_name, family), *copies):
             candidate = leaf._replace(tensor=tensor._replace(name=name))
-            if any(first in tensors for first in candidate.names[:1]):
+            if candidate.names and candidate.names[0] in tensors:
                 read_leaf = candidate
                 break
         read_leaves.append(read_leaf)

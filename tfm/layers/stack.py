@@ -31,7 +31,7 @@ from tfm.sharding import gather_sequence, scatter_sequence
 from tfm.tables.loops import LOOPS
 from tfm.tables.mixers import MIXERS
 from tfm.tables.positions import POSITIONS
-from tfm.tables.residuals import has_final_norm
+from tfm.tables.residuals import RESIDUALS
 
 
 @struct.dataclass
@@ -66,10 +66,11 @@ def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     plan, blocks = config.layer_plan, partial(block_specs, config=config, cross=cross)
     period = params.stacked(tuple(map(blocks, plan.period)), 1 if config.share_layers else plan.times)
     axis, sizes = output_axis(config)
+    has_final_norm = RESIDUALS[config.residual.name].final_norm and getattr(config.residual, "final_norm", True)
     return {
         "layers": Layers(tuple(map(blocks, plan.prefix)), period, tuple(map(blocks, plan.tail))),
         "positions": tuple(POSITIONS[options.name].shared_specs(options, config) for options in config.positions),
-        "norm": norm_specs(config, axis, **sizes) if has_final_norm(config) else None,
+        "norm": norm_specs(config, axis, **sizes) if has_final_norm else None,
     }
 
 

@@ -14,7 +14,6 @@ from tfm.catalogue.residuals import (
     rezero,
     tfixup,
 )
-from tfm.config.model import Config
 from tfm.interfaces import Residual
 from tfm.options.choices import Options
 from tfm.residuals import POST, PRE
@@ -40,8 +39,3 @@ RESIDUALS: dict[str, Residual] = {
 def residual_of(options: Options) -> Residual:
     """The functions of the scheme that options describe."""
     return RESIDUALS[options.name]
-
-
-def has_final_norm(config: Config) -> bool:
-    """Whether a norm follows the last block; an option of the scheme may leave it out."""
-    return RESIDUALS[config.residual.name].final_norm and getattr(config.residual, "final_norm", True)
