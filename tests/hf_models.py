@@ -385,6 +385,12 @@ MODELS = {
         | dict(num_frames=4, tubelet_size=[2, 2, 2]),
         ["VivitModel", "VivitForVideoClassification"],
     ),
+    "videomae": (
+        "videomae",
+        IMAGES | dict(num_frames=4, tubelet_size=2),
+        ["VideoMAEModel", "VideoMAEForVideoClassification"],
+    ),
+    "videomae_first": ("videomae", IMAGES | dict(use_mean_pooling=False), ["VideoMAEForVideoClassification"]),
     "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
     "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
 }  # fmt: skip
@@ -404,6 +410,7 @@ SAVED_NAMES = {
 # Those of DINOv2, whose other names are the same, and of DINOv3.
 DINO_NAMES = {pattern: name for pattern, name in SAVED_NAMES.items() if "attention" in pattern}
 DINO_V3_NAMES = {r"^model\.layer\.": "layer."}
+VIDEOMAE_NAMES = {r"attention\.(query|value)\.bias": lambda match: f"attention.{match[1][0]}_bias"}
 # Those of BEiT.
 BEIT_NAMES = {
     r"\.relative_position_bias\.": ".attention.attention.relative_position_bias.",
@@ -424,7 +431,13 @@ SWIN_NAMES = {
 def saved_name(model_type: str, tensor: str) -> str:
     """The name of a tensor in a folder."""
     names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "beit": BEIT_NAMES, "swin": SWIN_NAMES}
-    names |= {"vit_mae": SAVED_NAMES, "vivit": SAVED_NAMES, "dinov2": DINO_NAMES, "dinov3_vit": DINO_V3_NAMES}
+    names |= {
+        "vit_mae": SAVED_NAMES,
+        "vivit": SAVED_NAMES,
+        "videomae": VIDEOMAE_NAMES,
+        "dinov2": DINO_NAMES,
+        "dinov3_vit": DINO_V3_NAMES,
+    }
     names |= {"mixtral": {r"\.mlp\.": ".block_sparse_moe."}}
     for pattern, name in names.get(model_type, {}).items():
         tensor = re.sub(pattern, name, tensor)
@@ -632,7 +645,8 @@ def _torch_image_results(model) -> dict[str, np.ndarray]:
         outputs = model(torch_pixels(model), output_hidden_states=True, **in_order(model))
     tensors = {name: values.numpy() for name, values in outputs.items() if isinstance(values, torch.Tensor)}
     norm = model.norm if hasattr(model, "norm") else getattr(model, model.base_model_prefix, model).layernorm
-    return tensors | {"hidden": norm(outputs.hidden_states[-1]).detach().numpy()}
+    states = outputs.hidden_states[-1]
+    return tensors | {"hidden": (states if norm is None else norm(states)).detach().numpy()}
 
 
 def in_order(model) -> dict:

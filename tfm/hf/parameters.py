@@ -188,7 +188,7 @@ def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:
         raise ValueError(f"{name} has no place in such a folder")
     tensor = entry if isinstance(entry, HfTensor) else HfTensor(entry)
     if not is_of_module:
-        return Leaf(path, spec, tensor, None, layers)
+        return Leaf(path, spec, tensor, spec.inputs if field == "bias" else None, layers)
     word = "bias" if field == "bias" else "weight"
     suffix = word if tensor.name.endswith("_") else f".{word}"
     fallback_name = tensor.fallback_name and tensor.fallback_name + suffix

@@ -80,6 +80,7 @@ _OF_MODELS = {
     "siglip": "Siglip",
     "imagegpt": "ImageGPT",
     "vivit": "VideoMAE",
+    "videomae": "VideoMAE",
 }
 
 _ENDINGS = ("ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor")
