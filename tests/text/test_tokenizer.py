@@ -1,6 +1,7 @@
 """Tokenizers: trained, read, given special tokens, cached."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -351,3 +352,25 @@ def test_bytes_of_the_text_alone():
 def test_alphabets_that_do_not_fit(values, sentence):
     with pytest.raises(ValueError, match=sentence):
         schema.Tokenizer(**values)
+
+
+def test_trainers_see_no_word_of_ten_million_letters(monkeypatch):
+    """The time that they take grows with the square of its length: 12 s for 200,000 letters (M101)."""
+    seen = []
+    monkeypatch.setitem(tokenizer_kinds.TRAINERS, "bpe", lambda options, specials, texts: seen.extend(texts))
+    texts = ["a fox " + "x" * 10_000_000 + " dogs", "y" * 1000 + " " + "z" * 2500, "short"]
+    start = time.process_time()
+    tokenize.train(schema.Tokenizer("bpe", 300), texts)
+    assert time.process_time() - start < 2
+    assert "".join(seen) == "".join(texts)
+    assert seen[-4:] == ["y" * 1000 + " " + "z" * 1000, "z" * 1000, "z" * 500, "short"]
+    assert max(len(word) for text in seen for word in text.split()) == 1000
+
+
+@pytest.mark.parametrize("text", ["молоко и хлеб", "हिन्दी live", "crème brûlée live", "東京タワー に", "18th naïve"])
+def test_a_word_goes_on_through_the_bytes_of_its_letters(text):
+    """Of byte-level tokens without merges: a token that ends in half a letter begins no word."""
+    tokenizer = tokenize.train(schema.Tokenizer("bpe", 300), ["zzz"])
+    tokens, goes_on = ids(tokenizer, text), tokenize.continues_word(tokenizer)
+    assert len(tokens) == len(text.encode())
+    assert 1 + (~goes_on[tokens[1:]]).sum() == len(text.split())

@@ -2,8 +2,9 @@
 
 import dataclasses
 import hashlib
+import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from tfm.config.model import Config
 
 BERT_CASING = tokenizer_kinds.Casing()
+
+# Characters of a word that trainers see: the time that they take grows with the square of it.
+_LONGEST_WORD = 1000
+_LONGER_WORD = re.compile(rf"(?<!\S)\S{{{_LONGEST_WORD + 1},}}")
 
 
 class SequenceTemplate(NamedTuple):
@@ -82,7 +87,19 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
 
 def train(options: schema.Tokenizer, texts: Iterable[str]):
     """A new tokenizer of at most `options.vocab` tokens."""
-    return tokenizer_kinds.TRAINERS[options.kind](options, [names[0] for names in ROLES.values()], texts)
+    roles = [names[0] for names in ROLES.values()]
+    return tokenizer_kinds.TRAINERS[options.kind](options, roles, short_words(texts))
+
+
+def short_words(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, cut within words that are longer than _LONGEST_WORD."""
+    for text in texts:
+        start = 0
+        for word in _LONGER_WORD.finditer(text):
+            for cut in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
+                yield text[start:cut]
+                start = cut
+        yield text[start:]
 
 
 def read(path: Path, casing: tokenizer_kinds.Casing = BERT_CASING):
