@@ -259,6 +259,8 @@ def test_copies_that_differ_and_cannot_be_read(tmp_path):
     for case, (fields, name, copy) in enumerate(
         [
             (BERT, "cls.predictions.bias", "cls.predictions.decoder.bias"),
+            (BERT, "bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma"),
+            (CLASSES, "bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta"),
             (BERT, "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
             (T5, "shared.weight", "encoder.embed_tokens.weight"),
             (BART, "model.shared.weight", "model.decoder.embed_tokens.weight"),

@@ -58,12 +58,14 @@ def differing(
     model_leaves: with the names of the family
     read_leaves: the same ones with the names of the folder
     """
-    if head.kind not in PREDICTORS or "tie_embeddings" in head.overrides:
-        return []
+    may_tie = head.kind in PREDICTORS and "tie_embeddings" not in head.overrides
+    used = {name for leaf in read_leaves for name in leaf.names}
     pairs = []
     for leaf, read_leaf in zip(model_leaves, read_leaves, strict=True):
         name = read_leaf.tensor.name
-        for copy in copies_of(leaf, model_leaves, family):
+        names = [older for older in _variants(name, family) if older not in used]
+        names += copies_of(leaf, model_leaves, family) if may_tie else []
+        for copy in names:
             if copy != name and copy in tensors and name in tensors and not _equal(tensors, name, copy):
                 pairs.append((name, copy))
     return pairs

@@ -140,6 +140,11 @@ def truncates_left(tokenizer: Any) -> bool:
     return isinstance(tokenizer, ConfiguredTokenizer) and tokenizer.fields.get("truncation_side") == "left"
 
 
+def pads_left(tokenizer: Any) -> bool:
+    """Whether its folder puts padding before texts, as padding_side=left of transformers."""
+    return isinstance(tokenizer, ConfiguredTokenizer) and tokenizer.fields.get("padding_side") == "left"
+
+
 def generation_of(tokenizer: Any) -> "FolderGeneration | None":
     """How the folder that a tokenizer is from wants text to be written; None for a tokenizer of this project."""
     return tokenizer.generation if isinstance(tokenizer, ConfiguredTokenizer) else None

@@ -1,5 +1,7 @@
 """What stands around texts of models with several languages, by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -11,6 +13,7 @@ from train.settings.schema import Batch
 from train.tasks.translate import marks
 from train.tasks.translate.options import Translate
 from train.tasks.translate.rows import RowOptions, TranslationPairs
+from train.tasks.translate.task import hf_run_values
 from train.text import languages
 from train.text.special import ConfiguredTokenizer
 
@@ -95,3 +98,32 @@ def test_sides_of_a_pair_have_their_languages():
     assert fields["tokens"][0, :3].tolist() == [4, 7, 2]
     assert fields["targets"][0, :3].tolist() == [5, 7, 2]
     assert fields["target"][0, :3].tolist() == [2, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("values", "fields", "start"),
+    [
+        ({"decoder_start_token_id": 2, "bos_token_id": 0}, {"decoder_start_token_id": 3}, "</s>"),
+        ({"decoder_start_token_id": [4, 5]}, {}, "en_XX"),
+        ({"bos_token_id": 0}, {}, "<s>"),  # as transformers, where generation_config.json names no first token
+        ({"bos_token_id": 0}, {"pad_token_id": 1}, "<s>"),
+        ({"bos_token_id": 0}, {"decoder_start_token_id": 0}, "<s>"),
+        ({}, {"decoder_start_token_id": 2, "bos_token_id": 0}, "</s>"),
+        ({}, {"bos_token_id": 0, "pad_token_id": 1}, "<s>"),
+        ({}, {"pad_token_id": 1}, "<pad>"),
+        (
+            {"bos_token_id": 0},
+            {"decoder_start_token_id": 2},
+            "decoder_start_token_id=2, .* begin with its bos_token_id=0",
+        ),
+        ({}, {"decoder_start_token_id": 99}, "decoder_start_token_id=99 must be a token"),
+    ],
+)
+def test_the_first_token_of_a_decoder(values, fields, start):
+    folder = SimpleNamespace(path="folder", fields=fields)
+    processor = tokenizer("BartTokenizer", **values)
+    if "_id" not in start:
+        assert hf_run_values("seq2seq", folder, processor)["task.start"] == start
+        return
+    with pytest.raises(UserError, match=start):
+        hf_run_values("seq2seq", folder, processor)

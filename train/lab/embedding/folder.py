@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.config.positions import AbsolutePosition
 from tfm.low_rank import merge_low_rank
 from tfm.params import PyTree
 from train import UserError
@@ -100,6 +101,11 @@ class FolderEncoder:
         self.reading = Reading(config, causal, pooling.layers, self.modules.pools, unpooled)
         self.expansion = self._expansion(pooling.expand)
         say_fallback(config, log)
+        if special.pads_left(self.tokenizer) and isinstance(config.position, AbsolutePosition):
+            log.info(
+                f"{path}: padding_side=left moves a text beside longer ones to later positions in transformers; here "
+                "each begins at the first, as if it were alone"
+            )
         self._say_modules()
 
     def prompted(self, prompt: str | None) -> "FolderEncoder":

@@ -211,16 +211,9 @@ def report(
 def hf_run_values(head: str, folder: HfSource, tokenizer: "AnyTokenizer | None" = None) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; the `tokenizer` is its processor, or a part."""
     tokenizer = tokenizer or folder.processor
-    tokens, generation = tokenizer.get_vocab_size(), generation_of(tokenizer)
+    generation = generation_of(tokenizer)
     values = {} if generation is None else generation.values
-    names = ("decoder_start_token_id", "pad_token_id")
-    ids = [values.get(names[0]), *(folder.fields.get(name) for name in names)]
-    start = next((token[0] if isinstance(token, list) else token for token in ids if token not in (None, [])), 0)
-    if not 0 <= start < tokens:
-        raise UserError(
-            f"{folder.path}: config.json: decoder_start_token_id={start} must be a token of the tokenizer, less than "
-            f"{tokens}; correct it"
-        )
+    start = _decoder_start(folder, values, tokenizer.get_vocab_size())
     ends = "likely" if generation is None else generation.early_stopping
     early = next(name for name, value in EARLY_STOPPING.items() if value == ends)
     return {
@@ -231,6 +224,24 @@ def hf_run_values(head: str, folder: HfSource, tokenizer: "AnyTokenizer | None" 
         "task.early_stopping": early,
         **marks.of_folder(tokenizer, start),
     }
+
+
+def _decoder_start(folder: HfSource, values: Mapping[str, Any], tokens: int) -> int:
+    """The token before a text, as in transformers: decoder_start_token_id of `values`, those of generation, else
+    bos_token_id. Raises UserError where config.json has another, and for no token of the tokenizer."""
+    name, usual = "decoder_start_token_id", "bos_token_id"
+    trained = folder.fields.get(name)
+    if values.get(name) in (None, []) and None not in (values.get(usual), trained) and values[usual] != trained:
+        raise UserError(
+            f"{folder.path}: config.json has {name}={trained}, and generation_config.json has none, so that texts "
+            f"begin with its {usual}={values[usual]}; write {name} in both"
+        )
+    ids = [values.get(name), values.get(usual), trained, *map(folder.fields.get, (usual, "pad_token_id"))]
+    start = next((token[0] if isinstance(token, list) else token for token in ids if token not in (None, [])), 0)
+    if not 0 <= start < tokens:
+        rule = f"must be a token of the tokenizer, less than {tokens}; correct it"
+        raise UserError(f"{folder.path}: config.json: {name}={start} {rule}")
+    return start
 
 
 def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
