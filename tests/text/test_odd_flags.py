@@ -12,11 +12,12 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 import tfm
 from tfm.config.model import Config
+from tfm.config.positions import Rotary
 from train.data.tokens import in_memory
 from train.lab.embedding import embed
+from train.lab.embedding.folder import say_padding
 from train.tasks.classify.rows import Examples
 from train.text import hf_tokenizer, pair_types, sentence_transformers
-from train.text.special import pads_left
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "<x>"]
 MODEL = Config(vocab=len(WORDS), layers=1, width=8, heads=2, ffn=8, length=16)
@@ -122,16 +123,13 @@ def test_the_beginning_of_a_text_is_cut(tmp_path):
 
 def test_padding_before_texts_is_said(tmp_path):
     """The library of sentences moves a text by its padding, so that its vector depends on its neighbours."""
-    from train.lab.embedding.folder import FolderEncoder, Pooling
-
-    tfm.to_hf(MODEL, random_params(tfm.masked_lm_specs(MODEL)), tmp_path)
-    fields = (tmp_path / "config.json").read_text()
-    assert not pads_left(read(folder(tmp_path, words(), padding_side="right"))[0])
-    folder(tmp_path, words(), padding_side="left")
-    (tmp_path / "config.json").write_text(fields)
     said: list[str] = []
-    FolderEncoder(str(tmp_path), Pooling("mean"), SimpleNamespace(info=said.append))
-    assert any("padding_side=left" in line for line in said)
+    for side, model in (("right", MODEL), ("left", dataclasses.replace(MODEL, position=Rotary())), ("left", MODEL)):
+        assert said == []
+        tokenizer, _ = read(folder(tmp_path, words(), padding_side=side))
+        say_padding("folder", tokenizer, model, SimpleNamespace(info=said.append))
+    assert len(said) == 1
+    assert "padding_side=left" in said[0]
 
 
 def test_a_tokenizer_that_marks_no_texts(tmp_path):

@@ -101,11 +101,7 @@ class FolderEncoder:
         self.reading = Reading(config, causal, pooling.layers, self.modules.pools, unpooled)
         self.expansion = self._expansion(pooling.expand)
         say_fallback(config, log)
-        if special.pads_left(self.tokenizer) and isinstance(config.position, AbsolutePosition):
-            log.info(
-                f"{path}: padding_side=left moves a text beside longer ones to later positions in transformers; here "
-                "each begins at the first, as if it were alone"
-            )
+        say_padding(path, self.tokenizer, config, log)
         self._say_modules()
 
     def prompted(self, prompt: str | None) -> "FolderEncoder":
@@ -250,3 +246,12 @@ def _merge_windows(vectors: np.ndarray, texts: np.ndarray, lengths: np.ndarray, 
     if pool == "max":
         return np.maximum.reduceat(vectors, starts)
     return vectors[starts if pool == "first" else np.append(starts[1:], len(texts)) - 1]
+
+
+def say_padding(path: str, tokenizer: special.AnyTokenizer, config: tfm.Config, log):
+    """Says where padding before texts would change their positions."""
+    if special.pads_left(tokenizer) and isinstance(config.position, AbsolutePosition):
+        log.info(
+            f"{path}: padding_side=left moves a text beside longer ones to later positions in transformers; here each "
+            "begins at the first, as if it were alone"
+        )
