@@ -614,3 +614,26 @@ def test_two_texts_need_pairs(home):
     code, _, err = call(main, *SMALL, *REVIEWS, "--task.pairs=apart", "--out=single")
     assert code == 2
     assert "--task.pairs=apart reads pairs; name two columns, such as --data.field=first,second" in err
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, "single"),
+        ({"id2label": {"0": "a"}}, "regression"),
+        ({"num_labels": 1}, "regression"),
+        ({"id2label": {"0": "a"}, "problem_type": "multi_label_classification"}, "multi"),
+        ({"num_labels": 3, "problem_type": "multi_label_classification"}, "multi"),
+        ({"num_labels": 3, "problem_type": "regression"}, "problem_type=regression and 3 classes"),
+        ({"num_labels": 1, "problem_type": "single_label_classification"}, "single_label_classification and 1 classes"),
+    ],
+)
+def test_the_kind_of_a_folder(fields, kind):
+    """Of a regression of three numbers the first was predicted, and of one class a certainty of 1."""
+    folder = SimpleNamespace(path="folder", fields=fields)
+    if "classes" not in kind:
+        assert CLASSIFY.hf_run_values("classify", folder) == {"task.kind": kind}
+        return
+    with pytest.raises(UserError, match=kind):
+        CLASSIFY.hf_run_values("classify", folder)
+    CLASSIFY.hf_run_values("model", folder)  # its head is not read

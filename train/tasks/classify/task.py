@@ -202,10 +202,21 @@ HF_PROBLEMS = {
 
 
 def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
-    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
-    kinds = {problem: kind for kind, problem in HF_PROBLEMS.items()}
-    default = "regression" if len(folder.fields.get("id2label") or "ab") == 1 else "single"
-    return {"task.kind": kinds.get(folder.fields.get("problem_type") or "", default)}
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`.
+
+    Raises UserError for a head of several numbers without classes, and for one class among one.
+    """
+    from tfm.hf.facts import class_count  # with jax
+
+    kinds, count = {problem: kind for kind, problem in HF_PROBLEMS.items()}, class_count(folder.fields)
+    problem = folder.fields.get("problem_type") or ""
+    kind = kinds.get(problem, "regression" if count == 1 else "single")
+    if head == "classify" and kind == ("single" if count == 1 else "regression"):
+        raise UserError(
+            f"{folder.path}: config.json has problem_type={problem} and {count} classes; here a regression has one "
+            "number, and one of several classes has two or more; correct problem_type or id2label"
+        )
+    return {"task.kind": kind}
 
 
 def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
