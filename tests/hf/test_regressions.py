@@ -252,6 +252,9 @@ def test_an_output_that_is_not_the_table(tmp_path):
     assert (config.tie_embeddings, params.table, messages) == (True, None, [])
 
 
+OF_LAYER = "bert.encoder.layer.0"
+
+
 def test_copies_that_differ_and_cannot_be_read(tmp_path):
     def differ(name, copy):
         return lambda arrays: arrays.update({copy: 2 * arrays[name]})
@@ -261,6 +264,7 @@ def test_copies_that_differ_and_cannot_be_read(tmp_path):
             (BERT, "cls.predictions.bias", "cls.predictions.decoder.bias"),
             (BERT, "bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma"),
             (CLASSES, "bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta"),
+            (BERT, f"{OF_LAYER}.output.LayerNorm.weight", f"{OF_LAYER}.output.LayerNorm.gamma"),
             (BERT, "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
             (T5, "shared.weight", "encoder.embed_tokens.weight"),
             (BART, "model.shared.weight", "model.decoder.embed_tokens.weight"),

@@ -59,15 +59,17 @@ def differing(
     read_leaves: the same ones with the names of the folder
     """
     may_tie = head.kind in PREDICTORS and "tie_embeddings" not in head.overrides
-    used = {name for leaf in read_leaves for name in leaf.names}
+    used: set[str] = set()
+    for leaf in read_leaves:
+        used.update(leaf.names)
     pairs = []
     for leaf, read_leaf in zip(model_leaves, read_leaves, strict=True):
-        name = read_leaf.tensor.name
-        names = [older for older in _variants(name, family) if older not in used]
-        names += copies_of(leaf, model_leaves, family) if may_tie else []
-        for copy in names:
-            if copy != name and copy in tensors and name in tensors and not _equal(tensors, name, copy):
-                pairs.append((name, copy))
+        tensor, copies = leaf.tensor, copies_of(leaf, model_leaves, family) if may_tie else ()
+        for copy in (*_variants(tensor.name, family), *_variants(tensor.fallback_name, family), *copies):
+            peer = leaf._replace(tensor=tensor._replace(name=copy))
+            for name, second in zip(read_leaf.names, peer.names, strict=False):
+                if second not in used and second in tensors and name in tensors and not _equal(tensors, name, second):
+                    pairs.append((name, second))
     return pairs
 
 
