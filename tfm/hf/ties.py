@@ -64,9 +64,9 @@ def differing(
         used.update(leaf.names)
     pairs = []
     for leaf, read_leaf in zip(model_leaves, read_leaves, strict=True):
-        tensor, copies = leaf.tensor, copies_of(leaf, model_leaves, family) if may_tie else ()
-        for copy in (*_variants(tensor.name, family), *_variants(tensor.fallback_name, family), *copies):
-            peer = leaf._replace(tensor=tensor._replace(name=copy))
+        copies = copies_of(leaf, model_leaves, family) if may_tie else ()
+        for copy in (*_variants(read_leaf.tensor.name, family), *copies):
+            peer = leaf._replace(tensor=leaf.tensor._replace(name=copy))
             for name, second in zip(read_leaf.names, peer.names, strict=False):
                 if second not in used and second in tensors and name in tensors and not _equal(tensors, name, second):
                     pairs.append((name, second))
