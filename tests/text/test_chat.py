@@ -1,10 +1,12 @@
 """Chat templates: what they see, and what is refused."""
 
+import json
+
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from train import UserError
-from train.text import chat
+from train.text import chat, hf_roles
 from train.text.special import ConfiguredTokenizer
 
 TEMPLATE = """{%- for message in messages %}
@@ -60,3 +62,19 @@ def test_tokens_are_those_of_transformers():
     assert chat.render(tokenizer(TEMPLATE), MESSAGES) == text
     ids = reference.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=False)
     assert chat.encode_chat(tokenizer(TEMPLATE), MESSAGES) == ids
+
+
+def test_tokens_with_names_of_their_own(tmp_path):
+    """As fields, as objects, and in an object of names; what only looks like one is none."""
+    fields = {
+        "eos_token": "</s>", "image_token": "<", "end_token": {"content": ">"}, "add_bos_token": True,
+        "extra_special_tokens": {"think": "a", "audio_token": {"content": "b"}}, "model_specific_special_tokens": None,
+        "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "{{ image_token }}{{ end_token }}{{ think }}",
+    }  # fmt: skip
+    expected = {"eos_token": "</s>", "image_token": "<", "end_token": ">", "think": "a", "audio_token": "b"}
+    assert hf_roles.named_tokens(fields) == expected
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(fields))
+    read = hf_roles.configured(tmp_path, word_tokenizer(), {})
+    assert chat.render(read, MESSAGES) == "<>a"
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xef\xbb\xbf{{ audio_token }}")
+    assert chat.render(hf_roles.configured(tmp_path, word_tokenizer(), {}), MESSAGES) == "\ufeffb", "as transformers"

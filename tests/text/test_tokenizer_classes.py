@@ -189,6 +189,10 @@ def test_a_pair_of_models_shares_the_ids_of_vocab_json(tmp_path):
     (tmp_path / "target.spm").write_bytes(model("▁", "▁ein", "x"))
     tokenizer = hf_tokenizer.read(path, Config(vocab=128))
     assert tokenizer.encode(">>de<< ab x").ids == [5, 3, 4, 2, 1, 0]
+    for text in (">>fr<< ab", ">>fr<<ab", ">> a\nb << ab"):
+        assert tokenizer.encode(text).ids == [1, 3, 4, 0], "another language is unknown"
+    assert tokenizer.encode(">>fr<<").ids == [1, 0]
+    assert tokenizer.encode("ab >>").ids == [3, 4, 2, 1, 0]
     assert tokenizer.target.encode("ein ein b").ids == [6, 6, 2, 1, 0]
     assert tokenizer.decode([6, 7, 3, 4, 0]) == "einx ab"
     numbered = {token: index for index, token in enumerate(token for token in tokens if token != "b")}

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train import UserError
-from train.text.special import CONFIGURED, AnyTokenizer, ConfiguredTokenizer
+from train.text.hf_roles import named_tokens
+from train.text.special import AnyTokenizer, ConfiguredTokenizer
 
 Message = Mapping[str, str]
 
@@ -30,8 +31,6 @@ def render(tokenizer: AnyTokenizer, messages: Sequence[Message]) -> str:
     except ImportError as error:
         raise UserError("a chat template needs jinja2; install it with: pip install jinja2") from error
     fields = tokenizer.fields if isinstance(tokenizer, ConfiguredTokenizer) else {}
-    roles = {f"{role}_token": fields.get(f"{role}_token") for role in CONFIGURED}
-    tokens = {name: token for name, token in roles.items() if token is not None}
     try:
         compiled = _environment().from_string(template)
         return compiled.render(
@@ -39,7 +38,7 @@ def render(tokenizer: AnyTokenizer, messages: Sequence[Message]) -> str:
             tools=None,
             documents=None,
             add_generation_prompt=True,
-            **tokens,
+            **named_tokens(fields),
         )
     except (jinja2.TemplateError, TypeError, ValueError) as error:
         raise UserError(f"the chat template of the folder refuses the conversation: {error}") from error

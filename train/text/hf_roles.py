@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -36,8 +37,11 @@ _BEGINS = ("decoder_start_token_id", "forced_bos_token_id")
 # What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
 KEPT = (
     *("chat_template", "padding_side", "truncation_side", "extra_special_tokens", "additional_special_tokens"),
-    *("src_lang", "tgt_lang", "legacy_behaviour"),
+    *("src_lang", "tgt_lang", "legacy_behaviour", "model_specific_special_tokens"),
 )
+
+# The fields whose objects name further tokens, as image_token does beside the roles.
+NAMED = ("extra_special_tokens", "model_specific_special_tokens")
 
 
 def configured(
@@ -154,7 +158,8 @@ def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     is said."""
     sides = dict.fromkeys(("padding_side", "truncation_side"), Literal["left", "right"] | None)
     check_object(f"{folder / CONFIG}: ", config, sides)
-    kept = {name: config[name] for name in KEPT if config.get(name) is not None}
+    further = named_tokens(config).keys() & config.keys() - {f"{role}_token" for role in CONFIGURED}
+    kept = {name: config[name] for name in (*KEPT, *sorted(further)) if config.get(name) is not None}
     if kept.get("truncation_side") == "left":
         warnings.warn(
             f"{folder / CONFIG}: truncation_side=left: train.embed keeps the end of a text that is too long; other "
@@ -162,7 +167,8 @@ def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             stacklevel=2,
         )
     if (folder / TEMPLATE).is_file():
-        template = read_text(folder / TEMPLATE)
+        mark = (folder / TEMPLATE).open("rb").read(len(BOM_UTF8)) == BOM_UTF8
+        template = f"{BOM_UTF8.decode() if mark else ''}{read_text(folder / TEMPLATE)}"  # as in transformers
         if kept.get("chat_template", template) != template:
             warnings.warn(
                 f"{folder}: chat_template of {CONFIG} is not that of {TEMPLATE}, which is taken, as in transformers",
@@ -170,6 +176,15 @@ def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             )
         kept["chat_template"] = template
     return kept
+
+
+def named_tokens(fields: Mapping[str, object]) -> dict[str, str]:
+    """The tokens that fields of tokenizer_config.json name, by the names under which a chat template knows them."""
+    groups: list[Mapping[str, object]] = [{name: text for name, text in fields.items() if name.endswith("_token")}]
+    groups += [value for name in NAMED if isinstance(value := fields.get(name), Mapping)]
+    tokens = {name: token for group in groups for name, token in group.items()}
+    texts = {name: token.get("content") if isinstance(token, Mapping) else token for name, token in tokens.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
 def _class(config: Mapping[str, Any], model_fields: Mapping[str, Any]) -> str:

@@ -4,11 +4,16 @@ A text has the token of its language before it, or behind its end. Codes stand i
 """
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from train.text.sentencepiece_model import SPACE
 from train.text.special import AnyTokenizer, ConfiguredTokenizer, special_tokens
+from train.text.tokenizer_files import UNKNOWN
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from train.text.tokenizer_files import TokenizerFiles
 
 # The field of a tokenizer that keeps the class of transformers whose language tokens it has.
@@ -116,3 +121,20 @@ def of(tokenizer: AnyTokenizer) -> Languages | None:
     before = scheme.before and not tokenizer.fields.get("legacy_behaviour", False)
     end = tokenizer.ids.get("eos", special_tokens(tokenizer).sep)
     return Languages(ids, tokenizer.fields.get("src_lang") or scheme.source, before, end)
+
+
+def add_codes(tokenizer: "Tokenizer", codes: Iterable[str]):
+    """Adds the languages to write of a Marian, such as >>fr<<; another one at the beginning of a text is unknown.
+
+    As in transformers, what stands between the first >> and << of a text is one token.
+    """
+    from tokenizers import AddedToken, Regex, normalizers
+
+    tokenizer.add_tokens([AddedToken(code, normalized=False) for code in codes])
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace(Regex(r"\A>>(?:(?!<<)[\s\S])*<<"), f"{UNKNOWN} "),
+            tokenizer.normalizer,
+            normalizers.Replace(f"{SPACE}{UNKNOWN}", UNKNOWN),
+        ]
+    )

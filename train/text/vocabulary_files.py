@@ -180,14 +180,14 @@ def marian(file_name: str) -> Callable[[TokenizerFiles, Names], "Tokenizer"]:
     """
 
     def build(files: TokenizerFiles, names: Names) -> "Tokenizer":
-        from tokenizers import AddedToken, decoders
+        from tokenizers import decoders
 
         if files.option("separate_vocabs", False):
             raise ValueError("separate_vocabs=true is not supported: both languages must share vocab.json")
         ids = read_vocab(files.folder / "vocab.json")
         model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
         tokenizer = sentencepiece_model.convert(model._replace(pieces=_renumbered(model, ids, names, file_name)))
-        tokenizer.add_tokens([AddedToken(token, normalized=False) for token in ids if _is_language(token)])
+        languages.add_codes(tokenizer, filter(_is_language, ids))
         tokenizer.decoder = decoders.Sequence([decoders.Replace(_HIDDEN, ""), tokenizer.decoder])
         return tokenizer
 
