@@ -174,7 +174,7 @@ def test_runs_in_float16(path, kernel, tmp_path):
     """Where the device has no bfloat16, runs compute in float16, and every cell works."""
     notebook = executed(path, tmp_path, A_T4)
     printed = "".join(text_of(cell) for cell in notebook.cells if cell.cell_type == "code")
-    assert "layers compute in float16" in printed
+    assert "train.main computes in float16" in printed
     configs = [json.loads(file.read_text()) for file in tmp_path.glob("runs/**/run.json")]
     assert {config["config"]["model"]["dtype"] for config in configs} == {"float16"}
     shutil.rmtree(tmp_path / "runs")
