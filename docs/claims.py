@@ -13,6 +13,7 @@ import numpy as np
 from claims_law import LAW
 from claims_learned import LEARNED
 from claims_scaled import SCALED
+from claims_timed import TIMED
 from claims_trained import LENGTH, ROWS, TRAINED, WORDS, Values, copy_loss, small
 from jax import Array
 
@@ -241,6 +242,7 @@ CLAIMS = (
     | LEARNED
     | SCALED
     | LAW
+    | TIMED
     | {
         function.__name__: function
         for function in (

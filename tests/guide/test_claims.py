@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -19,7 +20,7 @@ def functions(path):
 
 def test_a_row_names_a_program_and_has_an_interval():
     programs = set().union(*map(functions, DOCS.glob("claims*.py")))
-    assert len(ROWS) >= 29
+    assert len(ROWS) >= 31
     for _, command, values, _ in ROWS:
         assert command.strip("`") in programs
         assert re.search(r"\(-?[\d.e-]+ to -?[\d.e-]+\)|counted", values), values
@@ -38,3 +39,25 @@ def test_cheap_claims_find_what_the_page_says(monkeypatch):
     assert max(without) < 1e-5 < 0.1 < min(decoder)
     flat, _, exact = claims["retrieval"](3).values()
     assert max(exact) < 1e-4 < 0.5 < min(flat)
+
+
+@pytest.mark.slow
+@jax.numpy_rank_promotion("allow")
+def test_trainings_in_turns_get_the_same_seconds(monkeypatch):
+    """Dear steps are fewer, and both trainings find the minimum that is known."""
+    monkeypatch.syspath_prepend(DOCS)
+    timed = importlib.import_module("claims_timed")
+
+    def batches(size):
+        return lambda step: {"x": np.random.default_rng(step).normal(size=(size, size)).astype(np.float32)}
+
+    def loss(model, batch):
+        return ((model - 3) ** 2).sum() + 0 * (batch["x"] @ batch["x"]).sum()
+
+    trainings = {size: timed.Training(jax.numpy.zeros(2), loss, batches(size), (0.2, 0.3)) for size in (4, 500)}
+    timed.in_turns(trainings)
+    cheap, dear = trainings.values()
+    assert cheap.steps > 2 * dear.steps
+    assert min(cheap.seconds, dear.seconds) >= 0.2
+    assert abs(cheap.seconds - dear.seconds) < 0.3
+    np.testing.assert_allclose(cheap.model, 3, atol=0.1)
