@@ -72,6 +72,15 @@ STEPS = {
         "--task=tag --model.layers=2 --model.heads=4 --model.width=64 --model.ffn=128 --model.vocab=715 "
         "--model.classes=32 --batch.size=32 --batch.length=32",
     ],
+    "10_pictures": [
+        "--task=segment --model.layers=3 --model.classes=5",
+        "--task=image --model.layers=3 --model.width=64 --model.input.patch=4 --batch.size=32 --model.classes=32",
+        "--task=detect --preset=detect-micro --model.classes=4",
+        "--task=restore --preset=colour-micro --model.layers=3",
+        "--task=restore --preset=holes-micro --model.layers=3",
+        "--task=answer-picture --preset=vilt-micro --model.vocab=70 --model.classes=14",
+        "--task=contrast --preset=clip-tiny",
+    ],
 }
 LEFT_OUT = ("--task.", "--model.init-std", "--batch.shapes")  # a step has the same shapes without
 FLAG = re.compile(r"--(?:task|preset|model|batch|tune)(?:\.[\w-]+)*=[\w.-]+")
