@@ -186,7 +186,8 @@ def _final_writer(options: ExportOptions, folder) -> _Write:
 
 
 def _write(folder, trained, to: Path) -> dict[str, float]:
-    """Writes the folder and reads it back; returns the largest differences, of every layer and of the output."""
+    """Writes the folder and reads it back; returns the largest differences, of every layer and of the output, when both
+    models compute in float32."""
     import tfm
     from tfm.low_rank import merge_low_rank
     from train.runs import hf_match, parity, written_files
@@ -202,7 +203,8 @@ def _write(folder, trained, to: Path) -> dict[str, float]:
     folder.save_hf(to, match.model, match.params, match.fields, trained)
     read_model, read_params = tfm.from_hf(to)
     layers = _token_differences(folder, to, read_model) | written_files.file_differences(folder, to)
-    layers |= parity.layer_differences(match.model, match.params, read_model, read_params)
+    model, matched = (dataclasses.replace(config, dtype=read_model.dtype) for config in (model, match.model))
+    layers |= parity.layer_differences(matched, match.params, read_model, read_params)
     layers |= parity.output_difference(model, params, read_model, read_params)
     return layers | _greedy_difference(folder, merge_low_rank(params), to, read_params)
 

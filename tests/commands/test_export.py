@@ -66,6 +66,16 @@ def test_the_folder_has_a_certificate_and_all_that_transformers_wants():
     assert fields["problem_type"] == "single_label_classification"
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_certificate_is_exact_where_a_run_computes_in_halves(dtype, tmp_path):
+    """Merged updates of low rank, too: both models compute in float32."""
+    flags = ["--task=classify", "--init=mlm", "--data=rows.tsv", "--tune=lora", "--batch.length=16", "--steps=2"]
+    trained(tmp_path / "run", *flags, "--batch.size=8", "--model.head.pool=first", f"--model.dtype={dtype}")
+    code, out, err = call(export, f"--run={tmp_path}/run", f"--to={tmp_path}/hf", "--merge")
+    assert code == 0, err
+    assert max(json.loads(out).values()) < 1e-6
+
+
 def test_a_folder_is_evaluated_as_its_run():
     def measured(run):
         code, out, err = call(evaluate, f"--run={run}", "--data=rows.tsv")
