@@ -31,16 +31,11 @@ REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
 FOREIGN = {
     *("gpus-per-node", "nodes", "ntasks-per-node", "signal", "requeue", "array", "kill-on-bad-exit"),  # sbatch, srun
     *("cluster", "workload", "tpu-type", "num-slices", "max-restarts", "command", "worker"),  # xpk, gcloud
-    *("no-deps", "logdir", "local-dir"),  # pip, tensorboard, huggingface-cli
+    *("no-deps", "no-cache-dir", "logdir", "local-dir"),  # pip, tensorboard, huggingface-cli
     "output_dir",  # scripts of transformers
     *("xla_cpu_experimental_ynn_fusion_type", "xla_force_host_platform_device_count"),
-    *("build-arg", "rm", "gpus", "privileged", "net", "install"),  # docker, wsl
-    *(
-        "only",
-        "inputs",
-        "smoke",
-        "turns",
-    ),  # .ci/accelerator
+    *("build-arg", "rm", "gpus", "privileged", "net", "install", "stop-timeout"),  # docker, wsl
+    *("only", "inputs", "smoke", "turns"),  # .ci/accelerator
     "optim.rat",
 }
 
