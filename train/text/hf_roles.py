@@ -167,7 +167,7 @@ def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             stacklevel=2,
         )
     if (folder / TEMPLATE).is_file():
-        mark = (folder / TEMPLATE).open("rb").read(len(BOM_UTF8)) == BOM_UTF8
+        mark = (folder / TEMPLATE).read_bytes().startswith(BOM_UTF8)
         template = f"{BOM_UTF8.decode() if mark else ''}{read_text(folder / TEMPLATE)}"  # as in transformers
         if kept.get("chat_template", template) != template:
             warnings.warn(

@@ -1,6 +1,5 @@
 """Headless Chromium over the protocol of WebDriver (W3C 2018): what a person sees of a page, and does on it."""
 
-import base64
 import contextlib
 import json
 import shutil
@@ -69,10 +68,6 @@ class Browser:
         """Clicks at what a selector of CSS names."""
         element = self._ask("POST", "/element", {"using": "css selector", "value": selector})[_ELEMENT]
         self._ask("POST", f"/element/{element}/click", {})
-
-    def screenshot(self) -> bytes:
-        """The window as a PNG file."""
-        return base64.b64decode(self._ask("GET", "/screenshot"))
 
     def close(self):
         """Closes the window."""

@@ -179,13 +179,18 @@ while line := response.readline():
     print(line.decode(), end="", flush=True)"""
 
 
+def client_of_a_stream(port, body):
+    """A client in a process of its own, which prints the lines of a stream."""
+    command = [sys.executable, "-c", CLIENT, str(port), json.dumps({**body, "stream": True})]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
 def test_a_client_killed_in_mid_stream_changes_no_answer(home, port):
     body = {"model": "lm", "prompt": "the", "max_tokens": 20, "temperature": 0}
     alone = ask(port, "/v1/completions", json.dumps(body))
-    stream = json.dumps({**body, "max_tokens": 400, "stream": True})
     for _ in range(8):
-        with subprocess.Popen([sys.executable, "-c", CLIENT, str(port), stream], stdout=subprocess.PIPE) as client:
-            assert client.stdout.readline().startswith(b"data: ")
+        with client_of_a_stream(port, {**body, "max_tokens": 400}) as client:
+            assert client.stdout.readline().startswith("data: ")
             client.kill()
     status, answer = ask(port, "/v1/completions", json.dumps(body))
     assert (status, json.loads(answer)["choices"]) == (200, json.loads(alone[1])["choices"])
@@ -195,12 +200,11 @@ def test_a_client_killed_in_mid_stream_changes_no_answer(home, port):
 
 
 def test_sigterm_ends_a_stream_at_its_end(home):
-    """Two streams, one of which is read to its end after SIGTERM; the text is that of a request without a stream."""
+    """A stream is read to its end after SIGTERM; its text is that of a request without a stream."""
     body = {"model": "lm", "prompt": "the", "max_tokens": 300, "temperature": 0}
     with process(home) as (server, port):
         expected = json.loads(ask(port, "/v1/completions", json.dumps(body))[1])["choices"][0]["text"]
-        command = [sys.executable, "-c", CLIENT, str(port), json.dumps({**body, "stream": True})]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        with client_of_a_stream(port, body) as client:
             lines = [client.stdout.readline()]
             server.send_signal(signal.SIGTERM)
             lines += client.stdout.read().splitlines()

@@ -131,10 +131,13 @@ class BatchQueue:
         return 0.0 if is_full else max(0.0, self._first + self.wait - now)
 
     def run(self) -> None:
-        """Answers a batch; where that fails, each of its texts alone, so that one text spoils no other."""
+        """Answers a batch."""
         batch = [item for item in self._take() if item.answer.set_running_or_notify_cancel()]
-        if not batch:
-            return
+        if batch:
+            self._answer_all(batch)
+
+    def _answer_all(self, batch: Sequence[Item]) -> None:
+        """Answers a batch; where that fails, each of its texts alone, so that one text spoils no other."""
         try:
             _finish(batch, self.answer([item.content for item in batch]))
         except Exception as error:
@@ -142,10 +145,7 @@ class BatchQueue:
                 batch[0].answer.set_exception(_raisable(error))
                 return
             for item in batch:
-                try:
-                    _finish([item], self.answer([item.content]))
-                except Exception as own:
-                    item.answer.set_exception(_raisable(own))
+                self._answer_all([item])
 
     def _take(self) -> list[Item]:
         """The next batch."""
