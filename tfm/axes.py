@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from tfm.options.choices import nearest_divisor
+from tfm.options.errors import nearest_divisor
 
 
 class Axis(NamedTuple):

@@ -23,6 +23,9 @@ class OutOfMemoryError(UserError):
 # Characters of an error: of a file that is no table, a line may be a name.
 _MAX_LENGTH = 2000
 
+# The module of compiled programs; a command that needs none, such as `--help`, does not import it.
+_PROGRAMS = "train.files.programs"
+
 
 def sentence(error: Exception) -> str:
     """What an error says, in one line of bounded length."""
@@ -36,14 +39,13 @@ def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | No
 
     A command that needed compiled programs says on stderr how many of them were kept by earlier ones.
     """
-    from train.files import programs
-
-    before = programs.count()
+    earlier = sys.modules.get(_PROGRAMS)
+    before = earlier.count() if earlier else (0, 0)
     with interruption.handled() as outcome:
         try:
             command(sys.argv[1:] if argv is None else argv)
             sys.stdout.flush()
-            if kept := programs.summary(before):
+            if (programs := sys.modules.get(_PROGRAMS)) and (kept := programs.summary(before)):
                 print(f"programs: {kept}", file=sys.stderr)
         except UserError as error:
             print(f"error: {sentence(error)}", file=sys.stderr)

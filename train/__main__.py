@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfm.options.choices import suggest
+from tfm.options.errors import suggest
 from train import UserError, exit_code
 
 # What a newcomer needs comes first; the rest follows in the order of the alphabet.

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from guide import pages
 
-from tfm.options.choices import alternatives, is_list, type_hints
+from tfm.options.choices import alternatives, type_hints
+from tfm.options.dotted import is_list
 from train import UserError
 from train.__main__ import command_paths
 from train.settings import flags

@@ -1,4 +1,9 @@
-"""Unions of options, and the sentences about wrong values."""
+"""Unions of options, and frozen dataclasses."""
+
+import copy
+import dataclasses
+import pickle
+from typing import Literal
 
 import pytest
 
@@ -7,14 +12,45 @@ from tfm.config.positions import Learned
 from tfm.options import choices
 
 
-@pytest.mark.parametrize(("total", "size", "nearest"), [(128, 5, 4), (12, 100, 12), (12, 7, 6), (9, 0, 1), (7, 2, 1)])
-def test_nearest_divisor(total, size, nearest):
-    assert choices.nearest_divisor(size, total) == nearest
+def window() -> type:
+    """A class with three fields, of which one is no argument."""
+
+    class Window:
+        name: Literal["window"] = choices.tag("window")
+        size: int = 3
+        sides: tuple[int, ...] = ()
+
+    return Window
 
 
-def test_suggest():
-    assert choices.suggest("widht", ["width", "ffn"]) == "; did you mean width?"
-    assert choices.suggest("zzz", iter(["width", "ffn"])) == "; known are width, ffn"
+Shared, Compiled = choices.frozen(window()), dataclasses.dataclass(frozen=True)(window())
+
+
+@pytest.mark.parametrize("arguments", [{}, {"size": 5}, {"sides": (1, 2)}, {"size": 5, "sides": (1,)}])
+def test_frozen_is_a_frozen_dataclass(arguments):
+    shared, compiled = Shared(**arguments), Compiled(**arguments)
+    assert repr(shared) == repr(compiled)
+    assert hash(shared) == hash(compiled)
+    assert dataclasses.asdict(shared) == dataclasses.asdict(compiled)
+    assert shared == Shared(**arguments) == copy.deepcopy(shared) == dataclasses.replace(shared)
+    assert shared != compiled
+    assert shared != Shared(size=7)
+
+
+@pytest.mark.parametrize("name", ["name", "size", "sides", "width"])
+@pytest.mark.parametrize("cls", [Shared, Compiled])
+def test_a_field_is_set_once(cls, name):
+    options = cls()
+    with pytest.raises(dataclasses.FrozenInstanceError, match=f"^cannot assign to field '{name}'$"):
+        setattr(options, name, 4)
+    with pytest.raises(dataclasses.FrozenInstanceError, match=f"^cannot delete field '{name}'$"):
+        delattr(options, name)
+    assert options == cls()
+
+
+def test_a_config_is_pickled():
+    config = Config(vocab=9)
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_choices_of():

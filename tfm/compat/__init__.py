@@ -18,7 +18,7 @@ from tfm.compat.flax_module import FlaxPreTrainedModel
 from tfm.compat.modules import MODULES
 from tfm.compat.pretrained import Pretrained
 from tfm.compat.towers import TOWERS, ImageTowerModel, TextTowerModel
-from tfm.options.choices import suggest
+from tfm.options.errors import suggest
 
 # What an architecture is called besides its family.
 SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|ModelWithProjection|Model")

@@ -1,13 +1,12 @@
 """What every token goes through by itself, behind the mixer of a block."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.feed_forwards import ExpertChoice, Experts
-from tfm.options.choices import Options, tag
+from tfm.options.choices import Options, frozen, tag
 
 
-@dataclass(frozen=True)
+@frozen
 class PositionWise(Options):
     """Two linear maps with an activation between them, the same for all tokens (Vaswani et al. 2017, section 3.3)."""
 

@@ -1,13 +1,12 @@
 """The options of heads."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_minimum
+from tfm.options.choices import check_fields, check_minimum, frozen
 from tfm.options.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class Head:
     """What heads have beside their sizes. Raises ValueError for values that do not fit together.
 

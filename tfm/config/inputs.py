@@ -1,17 +1,16 @@
 """What a text, an image, a sound or a video is read from."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.frames import Frames, Tubes
 from tfm.catalogue.options.inputs import Characters, Merging, Patches
 from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import InputOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Tokens(InputOptions):
     """Rows of a table of tokens.
 

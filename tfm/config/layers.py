@@ -1,6 +1,5 @@
 """The layers of a model: kinds of them, and their order."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tfm.config.feed_forwards import FeedForward
@@ -8,10 +7,10 @@ from tfm.config.inputs import Input
 from tfm.config.mixers import Mixer
 from tfm.config.positions import Position
 from tfm.config.residuals import Residual
-from tfm.options.choices import MAX_LAYERS, MAX_LENGTH, check_fields, check_maximum, check_minimum
+from tfm.options.choices import MAX_LAYERS, MAX_LENGTH, check_fields, check_maximum, check_minimum, frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Layer:
     """What one kind of layer does otherwise than the model; none is the model's own choice.
 
@@ -50,7 +49,7 @@ class LayerPlan(NamedTuple):
         return (*self.prefix, *self.period * self.times, *self.tail)
 
 
-@dataclass(frozen=True)
+@frozen
 class EncoderOptions:
     """What the encoder of a translation model has of its own; none is what its decoder has.
 

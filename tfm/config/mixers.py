@@ -1,7 +1,6 @@
 """How tokens learn of each other."""
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.mixers.clustered import Reformer, Routing, Sinkhorn
@@ -18,11 +17,11 @@ from tfm.catalogue.options.mixers.kernels import (
 from tfm.catalogue.options.mixers.recurrent import Gru, Lstm
 from tfm.catalogue.options.mixers.static import FNet, Gmlp, Synthesizer
 from tfm.config.patterns import Full, Pattern
-from tfm.options.choices import Options, tag
+from tfm.options.choices import Options, frozen, tag
 from tfm.options.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class Softmax(Options):
     """Softmax attention (Vaswani et al. 2017, eq. 1).
 

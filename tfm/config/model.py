@@ -1,7 +1,7 @@
 """The configuration of a model: sizes, and a choice of variants."""
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Self
 
 from tfm.catalogue.options.stages import Stage
@@ -21,8 +21,9 @@ from tfm.options.choices import (
     check_maximum,
     check_minimum,
     check_rates,
-    nearest_divisor,
+    frozen,
 )
+from tfm.options.errors import nearest_divisor
 
 # The sizes of a model: at least 1, and far below what computers can count, so that nothing is built of absurd ones.
 MAX_SIZES = {
@@ -41,7 +42,7 @@ COMPUTE = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Config:
     """A Transformer: its sizes and its variants. Raises ValueError for values that do not fit together.
 

@@ -1,6 +1,5 @@
 """The keys that a query of softmax attention may see, beside padding and causality."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.patterns import (
@@ -14,11 +13,11 @@ from tfm.catalogue.options.patterns import (
     Transient,
     Windows,
 )
-from tfm.options.choices import Options, tag
+from tfm.options.choices import Options, frozen, tag
 from tfm.options.slots import check_lengths
 
 
-@dataclass(frozen=True)
+@frozen
 class Full(Options):
     """Every key."""
 
@@ -29,7 +28,7 @@ class Full(Options):
         return Sliding(window=tokens + 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Local(Options):
     """Blocks, each of which sees itself alone (Liu et al. 2018, section 4.2.4).
 

@@ -1,6 +1,5 @@
 """How a model knows where a token stands."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.positions.absolute import Axial, NoPosition
@@ -16,7 +15,7 @@ from tfm.catalogue.options.positions.relative import (
     Tupe,
 )
 from tfm.catalogue.options.positions.scaling import Scaling
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import PositionOptions
 
@@ -50,7 +49,7 @@ class AbsolutePosition(PositionOptions):
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class Learned(AbsolutePosition):
     """A trained vector for each position (Devlin et al. 2018).
 
@@ -69,7 +68,7 @@ class Learned(AbsolutePosition):
 _SMALL = 0.25
 
 
-@dataclass(frozen=True)
+@frozen
 class Sinusoidal(AbsolutePosition):
     """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
 
@@ -97,7 +96,7 @@ class Sinusoidal(AbsolutePosition):
         return f"sinusoids hide embeddings of size {config.init_std:g}; --model.input.scale=true makes these larger"
 
 
-@dataclass(frozen=True)
+@frozen
 class Rotary(PositionOptions):
     """Queries and keys are rotated by angles that grow with the position (Su et al. 2021).
 

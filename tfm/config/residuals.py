@@ -1,6 +1,5 @@
 """How the sublayers of a block join its stream."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.residuals import (
@@ -17,18 +16,18 @@ from tfm.catalogue.options.residuals import (
     ReZero,
     TFixup,
 )
-from tfm.options.choices import Options, tag
+from tfm.options.choices import Options, frozen, tag
 from tfm.options.slots import check_layer_scale
 
 
-@dataclass(frozen=True)
+@frozen
 class PostNorm(Options):
     """The sum is normalized: norm(x + f(x)) (Vaswani et al. 2017, section 3.1)."""
 
     name: Literal["post"] = tag("post")
 
 
-@dataclass(frozen=True)
+@frozen
 class PreNorm(Options):
     """What a sublayer reads is normalized: x + f(norm(x)) (Xiong et al. 2020).
 

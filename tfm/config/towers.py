@@ -1,7 +1,7 @@
 """The tower of images beside one of texts: what it has of its own, and the space that both share."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from tfm.catalogue.options.inputs import Patches
@@ -17,12 +17,13 @@ from tfm.options.choices import (
     check_fields,
     check_maximum,
     check_minimum,
+    frozen,
     tag,
 )
 from tfm.options.model import M, ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageTower(Options):
     """A Transformer that reads images, and how its vectors meet those of texts (CLIP: Radford et al. 2021; SigLIP: Zhai
     et al. 2023). What has no field here is that of the model of texts.

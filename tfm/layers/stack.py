@@ -189,9 +189,9 @@ def layer_indices(specs: Layers) -> dict[str, list[tuple[int, ...]]]:
     times = jax.tree.leaves(specs.period)[0].shape[0] if size else 0
     end = first + times * size
     return {
-        "prefix": [(index,) for index in range(first)],
+        "prefix": [*zip(range(first))],
         "period": [tuple(range(first + index, end, size)) for index in range(size)],
-        "tail": [(end + index,) for index in range(len(specs.tail))],
+        "tail": [*zip(range(end, end + len(specs.tail)))],
     }
 
 

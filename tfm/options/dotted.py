@@ -10,10 +10,12 @@ Flags, run.json and the fields of Hugging Face folders all pass through `overrid
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar, get_args, get_origin
 
-from tfm.options.choices import Hint, Options, alternatives, check_type, is_list, nearest, suggest, type_hints
+from tfm.options.choices import Hint, Options, alternatives, check_type, type_hints
+from tfm.options.errors import nearest, suggest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,6 +36,12 @@ Read = Callable[[str, Any, Hint], Any]
 def _is_instance(value: object) -> "TypeGuard[DataclassInstance]":
     """Whether a value is a dataclass with fields of its own."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+@functools.cache
+def is_list(hint: Hint) -> bool:
+    """Whether a field holds a tuple of dataclasses."""
+    return get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0])
 
 
 def flatten(config: "DataclassInstance", prefix: str = "") -> Values:

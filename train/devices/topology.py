@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tfm.options.choices import suggest
+from tfm.options.errors import suggest
 from train import UserError
 from train.devices.specs import DEVICE_SPECS, DeviceSpec
 

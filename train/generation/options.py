@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
+from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.errors import suggest
 from train import UserError
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_SEED
 from train.settings.predict import Weights

@@ -7,7 +7,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, nearest
+from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.errors import nearest
 from train import UserError, exit_code
 from train.files.strict_json import json_text
 from train.runs.run_folder import open_folder

@@ -1,11 +1,9 @@
 """Options of several processes."""
 
-import dataclasses
-
-from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Distributed:
     """Several processes, each started with the same flags but its index.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tfm.config.layers import Layer
 from tfm.options import choices, dotted
+from tfm.options.errors import nearest
 from train import UserError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def build(cls: type[T], *layers: Mapping[str, Any], aliases: Iterable[str] = ())
     except dotted.UnknownNameError as error:
         names = [*aliases, *map(_dashed, error.names)]
         of_model = f"model.{_dashed(error.name)}"
-        suggestion = of_model if of_model in names else choices.nearest(_dashed(error.name), names)
+        suggestion = of_model if of_model in names else nearest(_dashed(error.name), names)
         remedy = f"did you mean {suggestion}?" if suggestion else "--help lists all flags"
         raise UserError(f"unknown flag --{_dashed(error.name)}; {remedy}") from error
     except ValueError as error:
@@ -173,7 +174,7 @@ def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
             absent = "model" if isinstance(config, Layer) else None
             chosen, default = (getattr(options, "name", absent) for options in (value, field.default))
             yield Flag(key, chosen, default, f"{' | '.join(classes)}: {text}", variants, chosen is not None)
-        elif choices.is_list(hint):
+        elif dotted.is_list(hint):
             yield Flag(key, len(value), len(field.default), text, is_set=bool(value))  # type: ignore[arg-type]
             for index, element in enumerate(value):
                 yield from flags_of(element, f"{key}.{index}.")

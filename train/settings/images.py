@@ -1,13 +1,12 @@
 """The settings of pictures: how they become pixels, how they are changed at random in training, and --task=pixels."""
 
-import dataclasses
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen
 from tfm.options.slots import InputOptions
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Pixels:
     """How a picture becomes pixels. The model says their height, width and channels (--model.input=patches).
 
@@ -41,7 +40,7 @@ def parsed_channels(name: str, text: str) -> list[float]:
     return values
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Augment:
     """Random changes of training pictures. All are off: in some data a mirrored picture has another label.
 

@@ -1,15 +1,14 @@
 """The settings of the log."""
 
-import dataclasses
-
-from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen
+from tfm.options.errors import suggest
 from train.settings.limits import MAX_STEPS, STEPS
 
 # What --log.to names.
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Logging:
     """The log.
 

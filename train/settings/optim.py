@@ -1,13 +1,12 @@
 """The optimizer and its schedule, as options."""
 
-import dataclasses
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, frozen
 from train.settings.limits import MAX_STEPS, STEPS
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Optim:
     """The optimizer.
 

@@ -1,8 +1,6 @@
 """Phases of a run, as a recipe has them."""
 
-import dataclasses
-
-from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen
 from train.settings.limits import MAX_STEPS, STEPS
 
 # What says the length of a phase.
@@ -12,7 +10,7 @@ LENGTHS = ("steps", "tokens", "share")
 _MAX_TOKENS = 1 << 50
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class PhaseSettings:
     """A part of a run.
 

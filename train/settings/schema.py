@@ -1,11 +1,10 @@
 """What a run is: nested dataclasses. The docstring of a class explains its fields; it is also the text of `--help`."""
 
-import dataclasses
 import re
 from typing import Generic, Literal, TypeVar
 
 from tfm.config.model import RUNNING_NORMS, Config
-from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen
 from train.settings.distributed import Distributed
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.log import Logging
@@ -19,7 +18,7 @@ from train.settings.tuning import All, Tune
 TaskT = TypeVar("TaskT", bound=TaskOptions)
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Batch:
     """The batch of one step.
 
@@ -55,7 +54,7 @@ class Batch:
         return self.size if self.tokens is None else self.multiple
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Mesh:
     """How devices are arranged; one size may be -1, the devices that remain.
 
@@ -77,7 +76,7 @@ class Mesh:
         check_minimum(self, data=-1, fsdp=-1, tensor=-1, context=-1, expert=-1)
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Cpu:
     """The cores of a CPU that trains.
 
@@ -90,7 +89,7 @@ class Cpu:
         check_fields(self)
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Attention:
     """How attention is computed in training.
 
@@ -103,7 +102,7 @@ class Attention:
         check_fields(self)
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Checkpoint:
     """What is saved.
 
@@ -129,7 +128,7 @@ class Checkpoint:
         check_maximum(self, STEPS, every=MAX_STEPS, keep=MAX_STEPS)
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Eval:
     """Validation.
 
@@ -152,7 +151,7 @@ class Eval:
         check_maximum(self, STEPS, every=MAX_STEPS, batches=MAX_STEPS, patience=MAX_STEPS)
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Run(Generic[TaskT]):
     """Everything that decides a run of a task.
 

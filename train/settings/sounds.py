@@ -1,12 +1,10 @@
 """The settings of sounds: how they become frames."""
 
-import dataclasses
-
-from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen
 from tfm.options.slots import InputOptions
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Sound:
     """How a sound becomes frames, for a model of these: a log-mel spectrogram with as many bands as frames have
     channels.

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_maximum
+from tfm.options.choices import check_fields, check_maximum, frozen
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Teacher:
     """A model that the run learns from, beside its labels (Hinton et al. 2015).
 

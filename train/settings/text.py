@@ -1,16 +1,15 @@
 """The settings of the text and of its tokenizer."""
 
-import dataclasses
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, frozen
 
 # Paths that may differ when a run goes on, but not be left out: hashes in run.json say whether what they lead to is the
 # same.
 BY_HASH = ("data.source", "data.eval", "teacher.folder")
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Data:
     """The text.
 
@@ -62,7 +61,7 @@ class Data:
             )
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Tokenizer:
     """How text becomes tokens.
 

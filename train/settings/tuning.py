@@ -1,9 +1,8 @@
 """What of a model is trained: the catalogue of --tune."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, check_rates, frozen, tag
 
 
 class TuneOptions(Options):
@@ -19,7 +18,7 @@ class TuneOptions(Options):
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class All(TuneOptions):
     """Every parameter, or those of the top layers.
 
@@ -44,14 +43,14 @@ class All(TuneOptions):
         return ("layers",) if self.top else ("embeddings", "layers")
 
 
-@dataclass(frozen=True)
+@frozen
 class HeadOnly(TuneOptions):
     """The head alone; the encoder stays as it is."""
 
     name: Literal["head"] = tag("head")
 
 
-@dataclass(frozen=True)
+@frozen
 class Biases(TuneOptions):
     """The biases and the head (Ben Zaken et al. 2021)."""
 
@@ -60,7 +59,7 @@ class Biases(TuneOptions):
     name: Literal["bias"] = tag("bias")
 
 
-@dataclass(frozen=True)
+@frozen
 class Lora(TuneOptions):
     """Low-rank updates of the kernels of layers, and the head (Hu et al. 2021).
 

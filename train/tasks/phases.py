@@ -15,7 +15,6 @@ warms its rate up, unless another one says so.
 import contextlib
 import functools
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -177,6 +176,8 @@ def read_recipe(path: str) -> dict[str, object]:
 
 def _tables(path: str) -> list[Mapping[str, object]]:
     """The phases of a file in TOML."""
+    import tomllib
+
     try:
         with Path(path).open("rb") as file:
             content = tomllib.load(file)

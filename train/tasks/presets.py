@@ -3,8 +3,8 @@
 from typing import Any
 
 from tfm.config.model import Config
-from tfm.options.choices import suggest
 from tfm.options.dotted import override
+from tfm.options.errors import suggest
 from train.tasks.table import TASKS
 
 PRESETS = {name: entry.presets for name, entry in TASKS.items()}

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tfm.config.model import COMPUTE, Config
-from tfm.options.choices import suggest
 from tfm.options.dotted import flatten
+from tfm.options.errors import suggest
 from train import UserError
 from train.settings import flags
 from train.settings.schema import Run

@@ -1,9 +1,9 @@
 """The table of tasks. A task itself is loaded when it is asked for: it needs jax, and the command line does not."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 from tfm.config.model import Config
+from tfm.options.choices import frozen
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 from train.tasks import (
@@ -70,7 +70,7 @@ else:
     AnyOptions = Union[tuple(entry.options for entry in ENTRIES)]  # noqa: UP007
 
 
-@dataclass(frozen=True)
+@frozen
 class AnyRun(Run[TaskOptions]):
     """A run of any task, as flags and run.json describe it."""
 

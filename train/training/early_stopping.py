@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, TypedDict
 
-from tfm.options.choices import Range, suggest
+from tfm.options.choices import Range
+from tfm.options.errors import suggest
 from train import UserError
 from train.settings.limits import MAX_STEPS
 from train.settings.schema import Eval

@@ -29,7 +29,8 @@ from tfm.axes import compute_capability
 from tfm.axes import platform as current_platform
 from tfm.config.model import Config
 from tfm.masks.mask import Mask, visible_pairs
-from tfm.options.choices import choices_of, suggest
+from tfm.options.choices import choices_of
+from tfm.options.errors import suggest
 from tfm.sharding import shards_of
 
 __all__ = ["Choice", "KernelError", "attention", "choose_kernel", "chunked", "cudnn", "splash", "triton"]

@@ -1,9 +1,8 @@
 """Feed-forward layers of several experts, of which a router takes few for a token."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import MAX_WIDTH, Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import MAX_WIDTH, Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 
 
@@ -26,7 +25,7 @@ class ExpertOptions(Options):
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class Experts(ExpertOptions):
     """Every token takes the experts that its router finds most probable (Shazeer et al. 2017; Switch: Fedus et al.
     2022; Mixtral: Jiang et al. 2024).
@@ -72,7 +71,7 @@ class Experts(ExpertOptions):
             raise ValueError("share_layers=true shares the measured load of feed_forward=experts too; leave one out")
 
 
-@dataclass(frozen=True)
+@frozen
 class ExpertChoice(ExpertOptions):
     """Every expert takes the tokens of a row that its router finds most probable (Zhou et al. 2022); for encoders.
 

@@ -1,16 +1,15 @@
 """Inputs along time: frames of sounds and of other series, and tubes of videos."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.inputs import Patches, number_pairs
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import InputOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Frames(InputOptions):
     """Frames of a sound or of another series, through convolutions along time (Whisper: Radford et al. 2022, section
     2.2).
@@ -66,7 +65,7 @@ class Frames(InputOptions):
         return {"U": config.width, "P": self.max_length(config)}
 
 
-@dataclass(frozen=True)
+@frozen
 class Tubes(InputOptions):
     """Patches of a video in space and time, and a trained vector before them (ViViT: Arnab et al. 2021, section 3.2).
 

@@ -1,9 +1,9 @@
 """The shape of the generator of replaced-token detection."""
 
-from dataclasses import dataclass
+from tfm.options.choices import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class GeneratorShape:
     """Layers, width and heads of a generator."""
 

@@ -1,14 +1,13 @@
 """Inputs beside a table of tokens: characters, images, and the states of an earlier stage."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import InputOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Characters(InputOptions):
     """Convolutions over the characters of each token, and highway layers (Kim et al. 2016; ELMo: Peters et al. 2018).
 
@@ -118,7 +117,7 @@ class PictureOptions(InputOptions):
                 raise ValueError(f"{name}={pixels} must be a multiple of {of_option}{side}; try {name}={nearest}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Patches(PictureOptions):
     """Squares of an image, and trained vectors before them (ViT: Dosovitskiy et al. 2021, section 3.1).
 
@@ -177,7 +176,7 @@ class Patches(PictureOptions):
         return self.cls + self.distilled + self.registers
 
 
-@dataclass(frozen=True)
+@frozen
 class Merging(InputOptions):
     """States of a grid, two rows and two columns of which become one: what a later stage of a model reads (Swin: Liu et
     al. 2021, section 3.1).

@@ -1,15 +1,15 @@
 """Patterns of softmax attention beside `full` and `local`: the keys that a query may see."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
-from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import check_grid, check_lengths, check_odd
 
 
-@dataclass(frozen=True)
+@frozen
 class Sliding(Options):
     """A sliding window (Beltagy et al. 2020, section 3.1).
 
@@ -45,7 +45,7 @@ class Sliding(Options):
         return replace(self, window=min(self.window, tokens // self.dilation + 1))
 
 
-@dataclass(frozen=True)
+@frozen
 class Strided(Options):
     """The nearest tokens, and those at distances that are multiples of a stride (Child et al. 2019, section 4.3).
 
@@ -59,7 +59,7 @@ class Strided(Options):
         check_lengths(self, "stride")
 
 
-@dataclass(frozen=True)
+@frozen
 class Fixed(Options):
     """Blocks that see themselves, and the last tokens of all blocks (Child et al. 2019, section 4.3).
 
@@ -79,7 +79,7 @@ class Fixed(Options):
             raise ValueError(f"summary={self.summary} must be at most block={self.block}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Global(Options):
     """A sliding window, and global tokens, which see all others and are seen by them (Beltagy et al. 2020).
 
@@ -123,7 +123,7 @@ class Global(Options):
         _check_fits(config, "tokens", self.tokens)
 
 
-@dataclass(frozen=True)
+@frozen
 class Etc(Options):
     """A global input, which sees all and is seen by all, before a long input with a window (Ainslie et al. 2020).
 
@@ -145,7 +145,7 @@ class Etc(Options):
         _check_fits(config, "tokens", self.tokens)
 
 
-@dataclass(frozen=True)
+@frozen
 class Transient(Options):
     """A window, and a key for each block of tokens, of the normalized sum of their states (Guo et al. 2022, section
     3.1); for encoders.
@@ -163,7 +163,7 @@ class Transient(Options):
         check_lengths(self, "block", zero=("radius",))
 
 
-@dataclass(frozen=True)
+@frozen
 class BigBird(Options):
     """Blocks that see their neighbours, global blocks and random blocks (Zaheer et al. 2020, section 2).
 
@@ -210,7 +210,7 @@ class BigBird(Options):
         return config.length if self.random and self.draw == "seeded" else None
 
 
-@dataclass(frozen=True)
+@frozen
 class Windows(Options):
     """Windows of a grid of patches, each of which sees itself alone (Swin: Liu et al. 2021, section 3.2); for encoders.
 
@@ -253,7 +253,7 @@ class Windows(Options):
         return self.shift if self.window < min(config.grid) else 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Neighbourhood(Options):
     """The square of patches around each; at the borders of the grid it moves inwards, so that all see as many (NAT:
     Hassani et al. 2023, section 3.1); for encoders.

@@ -1,16 +1,16 @@
 """Inputs that read pictures by convolutions, and behind the tokens of a text."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.inputs import Patches, PictureOptions, number_pairs
-from tfm.options.choices import check_fields, check_maximum, check_minimum, nearest_divisor, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
+from tfm.options.errors import nearest_divisor
 from tfm.options.model import ModelConfig
 from tfm.options.slots import InputOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class ResNet(PictureOptions):
     """Convolutions, whose last grid a Transformer reads (hybrid: Dosovitskiy et al. 2021, section 3.1): blocks of
     group norm, ReLU and convolutions with standardized weights (BiT: Kolesnikov et al. 2020, section 3.2). With
@@ -83,7 +83,7 @@ class ResNet(PictureOptions):
         return int(self.cls)
 
 
-@dataclass(frozen=True)
+@frozen
 class TokensAndPatches(InputOptions):
     """The tokens of a text, and behind them the patches of an image, as one sequence (ViLT: Kim et al. 2021).
 

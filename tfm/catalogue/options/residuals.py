@@ -1,21 +1,21 @@
 """Residual connections beside `post` and `pre`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
-from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import check_grid, check_layer_scale, check_odd
 
 
-@dataclass(frozen=True)
+@frozen
 class ResPostNorm(Options):
     """What a sublayer adds is normalized: x + norm(f(x)) (Swin V2: Liu et al. 2022)."""
 
     name: Literal["res_post"] = tag("res_post")
 
 
-@dataclass(frozen=True)
+@frozen
 class MixerOnly(Options):
     """Blocks are mixers, without norms and feed-forward layers: f(x), as recurrent networks are stacked.
 
@@ -26,7 +26,7 @@ class MixerOnly(Options):
     skip: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Conditional(Options):
     """A depth-wise convolution over the grid of patches is added, which tells where they stand, then as `pre`: before
     each sublayer (Chu et al. 2021; DaViT: Ding et al. 2022).
@@ -44,7 +44,7 @@ class Conditional(Options):
         check_grid(config, "residual", self)
 
 
-@dataclass(frozen=True)
+@frozen
 class PatchInteraction(Options):
     """As `pre`, and behind the mixer two depth-wise convolutions over the grid of patches, with an activation between
     (XCiT: El-Nouby et al. 2021, section 3.3).
@@ -73,7 +73,7 @@ def _check_kernel(options: Conditional | PatchInteraction) -> None:
     check_odd(options, "kernel")
 
 
-@dataclass(frozen=True)
+@frozen
 class Parallel(Options):
     """All sublayers read the same: x + mixer(norm(x)) + feed_forward(norm(x)) (Wang & Komatsuzaki 2021).
 
@@ -88,7 +88,7 @@ class Parallel(Options):
         check_layer_scale(self)
 
 
-@dataclass(frozen=True)
+@frozen
 class ReZero(Options):
     """Every block adds a trained multiple of its sublayers, at first 0, and normalizes nothing (Bachlechner et al.
     2021)."""
@@ -96,14 +96,14 @@ class ReZero(Options):
     name: Literal["rezero"] = tag("rezero")
 
 
-@dataclass(frozen=True)
+@frozen
 class NoResidual(Options):
     """No sum: norm(f(x)), for comparison alone, as in Dong et al. 2021. It does not train deep models."""
 
     name: Literal["none"] = tag("none")
 
 
-@dataclass(frozen=True)
+@frozen
 class TFixup(Options):
     """Sums without norms: values, outputs, feed-forward layers and embeddings start smaller in deeper models, which
     then train without warm-up (Huang et al. 2020)."""
@@ -117,7 +117,7 @@ class TFixup(Options):
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class DTFixup(Options):
     """Sums without norms: values, outputs and feed-forward layers start smaller where embeddings are larger, as a batch
     has them (Xu et al. 2021)."""
@@ -128,7 +128,7 @@ class DTFixup(Options):
         _check_not_shared(self, config)
 
 
-@dataclass(frozen=True)
+@frozen
 class Admin(Options):
     """The sum is normalized, the stream in it scaled by a trained vector for each sublayer, which starts from the
     variances of the sublayers before it on a batch (Liu et al. 2020)."""
@@ -139,7 +139,7 @@ class Admin(Options):
         _check_not_shared(self, config)
 
 
-@dataclass(frozen=True)
+@frozen
 class DeepNorm(Options):
     """The sum is normalized, the stream in it scaled by alpha; values, outputs and feed-forward layers start beta times
     as large (Wang et al. 2022).
@@ -166,7 +166,7 @@ class DeepNorm(Options):
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Reversible(Options):
     """Two streams: a sublayer reads one and adds to the other. The backward pass computes what layers have read from
     what they have returned, and stores nothing of them (Gomez et al. 2017; Kitaev et al. 2020, section 3).

@@ -1,14 +1,14 @@
 """Stages of a model behind its first layers: patches of a grid are merged, and wider layers follow."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from tfm.catalogue.options.inputs import Merging
-from tfm.options.choices import MAX_LAYERS, MAX_WIDTH, check_fields, check_maximum, check_minimum
+from tfm.options.choices import MAX_LAYERS, MAX_WIDTH, check_fields, check_maximum, check_minimum, frozen
 from tfm.options.model import M
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """A stage that reads the grid of the stage before it, two rows and two columns of which become one.
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
+from tfm.options.choices import check_fields, check_maximum, check_minimum
+from tfm.options.errors import suggest
 from train import UserError, exit_code
 from train.lab.compare import table_rows
 from train.main import train

@@ -5,7 +5,7 @@ A task has a training set, and parts on which its model is measured: MNLI has tw
 
 from typing import NamedTuple
 
-from tfm.options.choices import suggest
+from tfm.options.errors import suggest
 from train import UserError
 
 

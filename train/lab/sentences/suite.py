@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tfm.options.choices import suggest
+from tfm.options.errors import suggest
 from train import UserError
 from train.lab.sentences import captions, pairs, single
 from train.lab.sentences.rows import Dataset, Files, check_sentences

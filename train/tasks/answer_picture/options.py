@@ -1,15 +1,14 @@
 """The options of questions about pictures."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_rates, tag
+from tfm.options.choices import check_fields, check_rates, frozen, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class AnswerPicture(TaskOptions):
     """Answers to questions about pictures, of those that training has (ViLT: Kim et al. 2021).
 

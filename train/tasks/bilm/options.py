@@ -1,15 +1,14 @@
 """The options of language modelling in both directions."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.reading import check_halves
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions, check_model
 
 
-@dataclass(frozen=True)
+@frozen
 class Bilm(TaskOptions):
     """Language modelling in both directions at once (ELMo: Peters et al. 2018).
 

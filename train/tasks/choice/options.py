@@ -1,14 +1,13 @@
 """The options of multiple choice."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions, check_focal, check_generative
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice(TaskOptions):
     """One of several continuations of a text (Zellers et al. 2018; Devlin et al. 2018, section 4.4).
 

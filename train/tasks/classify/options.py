@@ -1,14 +1,13 @@
 """The options of classification of texts."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_rates, tag
+from tfm.options.choices import check_fields, check_rates, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions, check_focal, check_generative, parsed_weights
 
 
-@dataclass(frozen=True)
+@frozen
 class Classify(TaskOptions):
     """Classes or a number for a sentence or a pair of sentences (Devlin et al. 2018, section 4.1).
 

@@ -1,9 +1,8 @@
 """The options of contrastive training."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
@@ -12,7 +11,7 @@ from train.settings.task_options import TaskOptions
 PAIR_SCORES, TAUGHT, TEMPERED = ("scores", "cosent"), ("margin", "kl"), ("pairs", "cosent", "kl")
 
 
-@dataclass(frozen=True)
+@frozen
 class Contrast(TaskOptions):
     """Vectors of texts: near for texts that belong together, far for all others of a batch (Gao et al. 2021).
 

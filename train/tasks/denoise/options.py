@@ -1,10 +1,10 @@
 """The options of denoising."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tfm.options.choices import check_fields, suggest, tag
+from tfm.options.choices import check_fields, frozen, tag
+from tfm.options.errors import suggest
 from train.settings.task_options import TaskOptions
 
 
@@ -27,7 +27,7 @@ UL2: Mapping[str, tuple[tuple[float | None, float | None], ...]] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Denoise(TaskOptions):
     """Text without some spans, which the decoder writes (T5: Raffel et al. 2020, section 3.1.4).
 

@@ -1,17 +1,16 @@
 """The options of objects in pictures."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.config.model import Config
-from tfm.options.choices import MAX_LAYERS, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import MAX_LAYERS, check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
 from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_cells
 
 
-@dataclass(frozen=True)
+@frozen
 class Detection(TaskOptions):
     """Objects in a picture, with a box around each (DETR: Carion et al. 2020).
 

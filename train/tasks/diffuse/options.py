@@ -1,13 +1,12 @@
 """The options of masked diffusion."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Diffuse(TaskOptions):
     """Masked diffusion: text of which any share is masked (MDLM: Sahoo et al. 2024; LLaDA: Nie et al. 2025).
 

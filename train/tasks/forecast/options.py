@@ -1,14 +1,13 @@
 """The options of forecasts."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Forecast(TaskOptions):
     """The next values of a series from patches of those before (PatchTST: Nie et al. 2023), as quantiles.
 

@@ -1,16 +1,15 @@
 """The options of classification of pictures."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_rates, tag
+from tfm.options.choices import check_fields, check_rates, frozen, tag
 from train.settings.images import Augment, Pixels, video_frames
 from train.settings.schema import Run
 from train.settings.sounds import Sound, reads_frames
 from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_generative, parsed_weights
 
 
-@dataclass(frozen=True)
+@frozen
 class Image(TaskOptions):
     """Classes of pictures (Dosovitskiy et al. 2021), of sounds, with --model.input=frames, or of videos,
     with --model.input=tubes.

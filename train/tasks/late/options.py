@@ -1,14 +1,13 @@
 """The options of late interaction."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Late(TaskOptions):
     """A vector of each token; a passage is scored by the sum, over the tokens of a query, of the largest cosine with a
     token of it (Khattab & Zaharia 2020): late interaction.

@@ -1,10 +1,9 @@
 """The options of language modelling from left to right."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.reading import check_segments
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions, check_model
 
@@ -12,7 +11,7 @@ from train.settings.task_options import TaskOptions, check_model
 MAX_SHOTS = 10_000
 
 
-@dataclass(frozen=True)
+@frozen
 class Lm(TaskOptions):
     """Language modelling from left to right (Radford et al. 2018).
 

@@ -1,13 +1,12 @@
 """The options of masked language modelling."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from tfm.options.choices import check_fields, tag
+from tfm.options.choices import check_fields, frozen, tag
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Mlm(TaskOptions):
     """Masked language modelling (Devlin et al. 2018).
 

@@ -1,15 +1,14 @@
 """The options of pictures, pixel by pixel."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class NextPixel(TaskOptions):
     """Pictures, pixel by pixel (ImageGPT: Chen et al. 2020). model.length says how many pixels a picture has.
 

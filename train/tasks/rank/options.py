@@ -1,14 +1,13 @@
 """The options of ranking by a model that reads a query and a passage together."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Rank(TaskOptions):
     """A score for a query with a passage, which are read together (Nogueira & Cho 2019): a cross-encoder.
 

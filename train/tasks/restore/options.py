@@ -1,15 +1,14 @@
 """The options of pictures out of pictures."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
 from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_cells
 
 
-@dataclass(frozen=True)
+@frozen
 class Restoration(TaskOptions):
     """Pictures of which something is lost, made complete: more pixels (Dong et al. 2014), colours (Zhang et al. 2016),
     or what was in a hole (Pathak et al. 2016; of patches: Xie et al. 2022).

@@ -1,16 +1,16 @@
 """The options of replaced-token detection."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.generator import GeneratorShape
 from tfm.config.model import MAX_SIZES
-from tfm.options.choices import check_fields, check_maximum, check_minimum, nearest_divisor, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
+from tfm.options.errors import nearest_divisor
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Rtd(TaskOptions):
     """Replaced-token detection: a generator fills masks, the model says which tokens it replaced (Clark et al. 2020).
 

@@ -1,15 +1,14 @@
 """The options of classes of pixels."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.images import Augment, Pixels
 from train.settings.schema import Run
 from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_cells
 
 
-@dataclass(frozen=True)
+@frozen
 class PixelClasses(TaskOptions):
     """A class for every pixel of a picture (SETR: Zheng et al. 2021; Segmenter: Strudel et al. 2021).
 

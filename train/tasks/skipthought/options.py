@@ -1,15 +1,14 @@
 """The options of Skip-Thought."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tfm.catalogue.options.reading import conditioned
-from tfm.options.choices import tag
+from tfm.options.choices import frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class SkipThought(TaskOptions):
     """Vectors of sentences that predict the sentences before and after (Skip-Thought: Kiros et al. 2015).
 

@@ -1,14 +1,13 @@
 """The options of answers to questions."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Span(TaskOptions):
     """Answers to questions, which are places in a passage (Rajpurkar et al. 2016; Devlin et al. 2018, section 4.2).
 

@@ -1,14 +1,13 @@
 """The options of labels of words."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_minimum, tag
+from tfm.options.choices import check_fields, check_minimum, frozen, tag
 from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Tag(TaskOptions):
     """A label for every word: named entities, parts of speech (Devlin et al. 2018, section 5.3).
 

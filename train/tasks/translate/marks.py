@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tfm.options.choices import suggest
+from tfm.options.errors import suggest
 from train import UserError
 from train.tasks.translate.options import Translate
 from train.text import languages, tokenize

@@ -1,10 +1,9 @@
 """The options of translation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, frozen, tag
 from train.settings.limits import MAX_BEAMS
 from train.settings.schema import Run
 from train.settings.sounds import Sound
@@ -14,7 +13,7 @@ from train.settings.task_options import TaskOptions
 EARLY_STOPPING: Mapping[str, bool | str] = {"yes": True, "no": False, "likely": "likely"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Translate(TaskOptions):
     """Translation, or any other text from a text (Vaswani et al. 2017) or, with --model.encoder.input=frames, from a
     sound (Radford et al. 2022).

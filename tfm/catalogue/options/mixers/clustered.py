@@ -1,13 +1,21 @@
 """Mixers that learn or draw which tokens attend to each other."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.options.choices import (
+    MAX_LENGTH,
+    Options,
+    check_fields,
+    check_maximum,
+    check_minimum,
+    check_rates,
+    frozen,
+    tag,
+)
 from tfm.options.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class Reformer(Options):
     """Attention among tokens with the same hash, in time linear in the length (Kitaev et al. 2020).
 
@@ -52,7 +60,7 @@ class Reformer(Options):
         return (self.buckets,) if self.factor is None else (self.buckets, self.factor)
 
 
-@dataclass(frozen=True)
+@frozen
 class Routing(Options):
     """Attention among tokens of the same cluster, in time linear in the length (Roy et al. 2021).
 
@@ -81,7 +89,7 @@ class Routing(Options):
         return self.window is None
 
 
-@dataclass(frozen=True)
+@frozen
 class Sinkhorn(Options):
     """A block of tokens attends to itself and to a mixture of blocks that the model learns to choose (Tay et al. 2020).
 

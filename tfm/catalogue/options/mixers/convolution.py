@@ -1,13 +1,12 @@
 """Mixers that read a window of tokens by a depth-wise convolution."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class ConvolutionOptions(Options):
     """Abstract: a convolution over a window of tokens."""
 
@@ -19,7 +18,7 @@ class ConvolutionOptions(Options):
         check_maximum(self, "a window costs time for each of its tokens", window=1024)
 
 
-@dataclass(frozen=True)
+@frozen
 class LightConv(ConvolutionOptions):
     """A convolution whose kernels are softmax-normalized and shared by the channels of a head (Wu et al. 2019).
 
@@ -29,7 +28,7 @@ class LightConv(ConvolutionOptions):
     name: Literal["lightconv"] = tag("lightconv")
 
 
-@dataclass(frozen=True)
+@frozen
 class DynamicConv(ConvolutionOptions):
     """A convolution whose kernels each token computes for itself (Wu et al. 2019).
 
@@ -39,7 +38,7 @@ class DynamicConv(ConvolutionOptions):
     name: Literal["dynamicconv"] = tag("dynamicconv")
 
 
-@dataclass(frozen=True)
+@frozen
 class TextCnn(Options):
     """Convolutions of all features over windows of several sizes, with a ReLU (Kim 2014); for encoders.
 

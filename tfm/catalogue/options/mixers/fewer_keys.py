@@ -1,14 +1,13 @@
 """Mixers whose queries see fewer keys than there are tokens."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import check_grid, check_odd
 
 
-@dataclass(frozen=True)
+@frozen
 class Linformer(Options):
     """Keys and values are projected along the length, so that scores are [T, rank] (Wang et al. 2020); for encoders.
 
@@ -30,7 +29,7 @@ class Linformer(Options):
         return config.length
 
 
-@dataclass(frozen=True)
+@frozen
 class Compressed(Options):
     """A strided convolution merges neighbouring keys, and neighbouring values (Liu et al. 2018, section 4.2.3).
 
@@ -59,7 +58,7 @@ class Compressed(Options):
         return None if self.memory is None else config.length
 
 
-@dataclass(frozen=True)
+@frozen
 class Nystrom(Options):
     """Softmax attention by way of landmarks, means of neighbouring tokens (Xiong et al. 2021); for encoders.
 
@@ -85,7 +84,7 @@ class Nystrom(Options):
         check_maximum(self, "it has converged long before", iterations=1000)
 
 
-@dataclass(frozen=True)
+@frozen
 class SpatialReduction(Options):
     """Squares of patches become one key and one value each (PVT: Wang et al. 2021, section 3.3; in turn with windows:
     Twins-SVT, Chu et al. 2021, section 3.3); for encoders.
@@ -106,7 +105,7 @@ class SpatialReduction(Options):
         check_grid(config, "mixer", self)
 
 
-@dataclass(frozen=True)
+@frozen
 class Stripes(Options):
     """Half of the heads attend within stripes of rows of patches, half within stripes of columns, and a convolution of
     the values tells where patches stand (CSWin: Dong et al. 2022, section 3.2); for encoders.

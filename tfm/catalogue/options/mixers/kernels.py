@@ -1,13 +1,13 @@
 """Mixers whose scores are products of features: sums over the text take the place of its keys."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, nearest_divisor, tag
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, frozen, tag
+from tfm.options.errors import nearest_divisor
 from tfm.options.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class Performer(Options):
     """Softmax attention by positive random features, in time linear in the length (Choromanski et al. 2021).
 
@@ -28,7 +28,7 @@ class Performer(Options):
         check_maximum(self, "no run has as many steps", redraw=1 << 30)
 
 
-@dataclass(frozen=True)
+@frozen
 class LinearAttention(Options):
     """Weights are products of features elu(x) + 1, in time linear in the length (Katharopoulos et al. 2020).
 
@@ -44,7 +44,7 @@ class LinearAttention(Options):
         check_maximum(self, "no text is as long", chunk=MAX_LENGTH)
 
 
-@dataclass(frozen=True)
+@frozen
 class AttentionFree(Options):
     """Every channel is a mean of values, weighted by the channels of keys and by pairs of places, times a gate (Zhai et
     al. 2021).
@@ -68,7 +68,7 @@ class AttentionFree(Options):
         return None if self.reach == "simple" else config.length
 
 
-@dataclass(frozen=True)
+@frozen
 class DeltaRule(Options):
     """Fast weights: a matrix that every token corrects by the delta rule (Schlag et al. 2021); for decoders.
 
@@ -87,7 +87,7 @@ class DeltaRule(Options):
         check_maximum(self, "no head is as large", nu=1 << 12)
 
 
-@dataclass(frozen=True)
+@frozen
 class CrossCovariance(Options):
     """Channels attend to channels by products of whole columns, in time linear in the length (El-Nouby et al. 2021);
     for encoders."""
@@ -96,7 +96,7 @@ class CrossCovariance(Options):
     reads_packed: ClassVar[bool] = False
 
 
-@dataclass(frozen=True)
+@frozen
 class ChannelGroups(Options):
     """Channels attend to the channels of their group, in time linear in the length (DaViT: Ding et al. 2022); for
     encoders.

@@ -1,13 +1,13 @@
 """Recurrent mixers: a state of constant size reads a text token by token."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Self
 
-from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class RecurrentOptions(Options):
     """Abstract: a state that reads a text token by token."""
 
@@ -59,7 +59,7 @@ class RecurrentOptions(Options):
         return replace(self, size=size, bidirectional=False, separate=False, condition=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class Gru(RecurrentOptions):
     """Gated recurrent units (Cho et al. 2014).
 
@@ -75,7 +75,7 @@ class Gru(RecurrentOptions):
     name: Literal["gru"] = tag("gru")
 
 
-@dataclass(frozen=True)
+@frozen
 class Lstm(RecurrentOptions):
     """Long short-term memory (Hochreiter & Schmidhuber 1997), with forget gates (Gers et al. 2000).
 

@@ -1,13 +1,12 @@
 """Mixers that compare no tokens: weights are tables of places in a text, or read single tokens."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@frozen
 class FNet(Options):
     """The real part of a Fourier transform along the text and the width, without parameters (Lee-Thorp et al. 2021);
     for encoders.
@@ -22,7 +21,7 @@ class FNet(Options):
     reads_padding: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Synthesizer(Options):
     """Attention whose scores are a trained table, or computed by each token alone (Tay et al. 2021).
 
@@ -52,7 +51,7 @@ class Synthesizer(Options):
         return config.length
 
 
-@dataclass(frozen=True)
+@frozen
 class Gmlp(Options):
     """A gate mixes tokens by a trained matrix over the length (gMLP: Liu et al. 2021).
 

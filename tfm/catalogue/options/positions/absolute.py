@@ -1,14 +1,13 @@
 """Absolute positions on axes of their own, and none at all."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import PositionOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class Axial(PositionOptions):
     """Positions are laid out in rows; the vectors of a row and of a column stand beside one another (Kitaev et al.
     2020, as published; Ho et al. 2019 for images).
@@ -44,7 +43,7 @@ class Axial(PositionOptions):
         return self.rows * self.columns
 
 
-@dataclass(frozen=True)
+@frozen
 class NoPosition(PositionOptions):
     """Nothing; order is then known by causality alone."""
 

@@ -1,10 +1,9 @@
 """The catalogue of positions in a grid of patches, or in a window of one."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.patterns import Windows
-from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import PositionOptions
 
@@ -32,14 +31,14 @@ class WindowPosition(PositionOptions):
         return [pattern.side(config) if isinstance(pattern, Windows) else None for pattern in patterns]
 
 
-@dataclass(frozen=True)
+@frozen
 class Swin(WindowPosition):
     """A trained bias of scores for each offset of rows and columns in a window, and head (Liu et al. 2021, eq. 4)."""
 
     name: Literal["swin"] = tag("swin")
 
 
-@dataclass(frozen=True)
+@frozen
 class SwinV2(WindowPosition):
     """Scores are scaled cosines, plus a bias that a small network computes of the offset in a window (Liu et al. 2022).
 
@@ -57,7 +56,7 @@ class SwinV2(WindowPosition):
         check_maximum(self, "no network of offsets is as large", hidden=1 << 16, trained_window=1 << 12)
 
 
-@dataclass(frozen=True)
+@frozen
 class Beit(PositionOptions):
     """A trained bias of scores for each offset of rows and columns of patches, and head, with others of [CLS] (BEiT:
     Bao et al. 2021).

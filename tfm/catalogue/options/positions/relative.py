@@ -1,14 +1,13 @@
 """Positions by distances: biases of scores, vectors of distances, and comparisons apart from contents."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import PositionOptions
 
 
-@dataclass(frozen=True)
+@frozen
 class T5(PositionOptions):
     """A trained bias of scores for each bucket of distances and head (Raffel et al. 2020, section 2.1).
 
@@ -35,7 +34,7 @@ class T5(PositionOptions):
         return config.sizes["P"] if self.absolute else None
 
 
-@dataclass(frozen=True)
+@frozen
 class Alibi(PositionOptions):
     """Scores fall with the distance, in each head at a slope of its own (Press et al. 2022).
 
@@ -50,7 +49,7 @@ class Alibi(PositionOptions):
         check_fields(self)
 
 
-@dataclass(frozen=True)
+@frozen
 class Disentangled(PositionOptions):
     """Contents and distances are compared (DeBERTa: He et al. 2021); for encoders.
 
@@ -85,7 +84,7 @@ class Disentangled(PositionOptions):
         return config.sizes["P"] if self.absolute else None
 
 
-@dataclass(frozen=True)
+@frozen
 class Shaw(PositionOptions):
     """Trained vectors of distances, added to keys and to values (Shaw et al. 2018).
 
@@ -101,7 +100,7 @@ class Shaw(PositionOptions):
         _check_distance(self)
 
 
-@dataclass(frozen=True)
+@frozen
 class Huang(PositionOptions):
     """Trained numbers or vectors of distances, multiplied with queries and keys (Huang et al. 2020).
 
@@ -119,14 +118,14 @@ class Huang(PositionOptions):
         check_maximum(self, "the paper has four methods", method=4)
 
 
-@dataclass(frozen=True)
+@frozen
 class TransformerXL(PositionOptions):
     """Sines and cosines of distances, and global queries of contents and of distances (Dai et al. 2019)."""
 
     name: Literal["transformer_xl"] = tag("transformer_xl")
 
 
-@dataclass(frozen=True)
+@frozen
 class SinusoidalRelative(PositionOptions):
     """Sines and cosines of distances, added to keys and to values (NEZHA: Wei et al. 2019).
 
@@ -142,7 +141,7 @@ class SinusoidalRelative(PositionOptions):
         _check_distance(self)
 
 
-@dataclass(frozen=True)
+@frozen
 class Tupe(PositionOptions):
     """Positions are compared by projections of their own, apart from contents (TUPE: Ke et al. 2021).
 

@@ -1,10 +1,9 @@
 """Scalings of rotary positions, for texts that are longer than those of training."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_type, tag
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_type, frozen, tag
 
 
 class ScalingOptions(Options):
@@ -34,7 +33,7 @@ def _check_length(options: "Dynamic | Yarn | LongRope | Llama3", minimum: int = 
     check_maximum(options, "no text is as long", original_length=MAX_LENGTH)
 
 
-@dataclass(frozen=True)
+@frozen
 class LinearScaling(ScalingOptions):
     """All wavelengths grow by a factor (Chen et al. 2023, eq. 4).
 
@@ -45,7 +44,7 @@ class LinearScaling(ScalingOptions):
     factor: float = 4.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Dynamic(ScalingOptions):
     """The base of the wavelengths grows with the length of the text (NTK-aware: Peng et al. 2023, section 3.3).
 
@@ -71,7 +70,7 @@ class Dynamic(ScalingOptions):
             raise ValueError("position.scaling=dynamic needs two pairs of elements that turn; try larger heads")
 
 
-@dataclass(frozen=True)
+@frozen
 class Yarn(ScalingOptions):
     """Wavelengths that fit into a text rarely grow, those that fit often do not (Peng et al. 2023, section 3.4).
 
@@ -104,7 +103,7 @@ class Yarn(ScalingOptions):
         return 0.1 * math.log(self.factor) + 1 if self.attention_factor is None else self.attention_factor
 
 
-@dataclass(frozen=True)
+@frozen
 class LongRope(ScalingOptions):
     """The wavelength of each pair grows by a factor of its own (Ding et al. 2024, section 3; Phi-3).
 
@@ -169,7 +168,7 @@ def _text(factor: float) -> str:
     return repr(factor).removesuffix(".0")
 
 
-@dataclass(frozen=True)
+@frozen
 class Llama3(ScalingOptions):
     """Long wavelengths grow by a factor, short ones do not (Grattafiori et al. 2024, section 3.4.2).
 
