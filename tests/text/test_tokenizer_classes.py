@@ -193,6 +193,9 @@ def test_a_pair_of_models_shares_the_ids_of_vocab_json(tmp_path):
         assert tokenizer.encode(text).ids == [1, 3, 4, 0], "another language is unknown"
     assert tokenizer.encode(">>fr<<").ids == [1, 0]
     assert tokenizer.encode("ab >>").ids == [3, 4, 2, 1, 0]
+    for text in ("ab >>de<<", "ab >>x<<"):
+        assert tokenizer.encode(text).ids == [3, 4, 2, 1, 0], "it is text but at the beginning"
+    assert tokenizer.decode([5, 3, 4, 0]) == ">>de<< ab"
     assert tokenizer.target.encode("ein ein b").ids == [6, 6, 2, 1, 0]
     assert tokenizer.decode([6, 7, 3, 4, 0]) == "einx ab"
     numbered = {token: index for index, token in enumerate(token for token in tokens if token != "b")}
@@ -200,6 +203,10 @@ def test_a_pair_of_models_shares_the_ids_of_vocab_json(tmp_path):
         tokenizer_classes.read(folder(tmp_path, {"vocab.json": numbered}, "marian"))
     with pytest.raises(UserError, match="vocab.json does not number its 2 tokens from 0 to 1"):
         hf_tokenizer.read(folder(tmp_path, {"vocab.json": {"<unk>": 0, "a": 7}}, "marian"), Config(vocab=128))
+    with pytest.raises(UserError, match=">>de<< is named among added tokens"):
+        hf_tokenizer.read(
+            folder(tmp_path, {"vocab.json": vocab}, "marian", additional_special_tokens=[">>de<<"]), Config(vocab=128)
+        )
     with pytest.raises(UserError, match="separate_vocabs=true is not supported"):
         hf_tokenizer.read(folder(tmp_path, {"vocab.json": vocab}, "marian", separate_vocabs=True), Config(vocab=128))
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # The field of a tokenizer that keeps the class of transformers whose language tokens it has.
 FIELD = "multilingual_class"
 
+# Characters of private use that stand for the >> of a language, and for a language that a Marian lacks.
+_LANGUAGE, _FOREIGN = "\U000f0001", "\U000f0002"
+
 # mBART (Liu et al. 2020), and what mBART-50 (Tang et al. 2020) has after it.
 MBART = """ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP
     nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN""".split()
@@ -123,18 +126,36 @@ def of(tokenizer: AnyTokenizer) -> Languages | None:
     return Languages(ids, tokenizer.fields.get("src_lang") or scheme.source, before, end)
 
 
-def add_codes(tokenizer: "Tokenizer", codes: Iterable[str]):
-    """Adds the languages to write of a Marian, such as >>fr<<; another one at the beginning of a text is unknown.
+def is_code(token: str) -> bool:
+    """Whether a token of a Marian names the language to write, as >>fr<< does."""
+    return token.startswith(">>") and token.endswith("<<")
 
-    As in transformers, what stands between the first >> and << of a text is one token.
+
+def mark(token: str) -> str:
+    """How the vocabulary of a Marian spells a language to write, such as >>fr<<: as no text does."""
+    return token + _LANGUAGE
+
+
+def read_codes(tokenizer: "Tokenizer", codes: Iterable[str]):
+    """Languages to write, such as >>fr<<, are tokens of a Marian at the beginning of a text alone; elsewhere, text.
+
+    As in transformers, what stands between the first >> and << there is one token, unknown where no language has that
+    name.
     """
-    from tokenizers import AddedToken, Regex, normalizers
+    from tokenizers import Regex, decoders, normalizers
 
-    tokenizer.add_tokens([AddedToken(code, normalized=False) for code in codes])
-    tokenizer.normalizer = normalizers.Sequence(
-        [
-            normalizers.Replace(Regex(r"\A>>(?:(?!<<)[\s\S])*<<"), f"{UNKNOWN} "),
-            tokenizer.normalizer,
-            normalizers.Replace(f"{SPACE}{UNKNOWN}", UNKNOWN),
-        ]
-    )
+    def then_space(pattern: str, text: str) -> list[normalizers.Normalizer]:
+        """What follows is a text of its own, with a space before its first word."""
+        more = normalizers.Replace(Regex(rf"{pattern}(?=[\s\S])"), f"{text} ")
+        return [more, normalizers.Replace(Regex(rf"{pattern}\z"), text)]
+
+    starts = "|".join(rf"\A{re.escape(code[:-2])}" for code in codes)
+    steps = [
+        normalizers.Replace(Regex(f"[{_LANGUAGE}{_FOREIGN}]"), UNKNOWN),
+        *(then_space(f"(?<={starts})<<", f"<<{_LANGUAGE}") if starts else ()),
+        *then_space(rf"\A>>(?:(?!<<)[\s\S])*<<(?!{_LANGUAGE})", _FOREIGN),
+        tokenizer.normalizer,
+        normalizers.Replace(Regex(f"{SPACE}(?={_FOREIGN}|>>[^{_LANGUAGE}]*{_LANGUAGE})"), ""),
+    ]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(_LANGUAGE, ""), tokenizer.decoder])

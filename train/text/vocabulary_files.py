@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from train.text import languages, sentencepiece_model
-from train.text.sentencepiece_model import BYTE, CONTROL, SPACE, UNKNOWN, UNUSED, Piece
+from train.text.sentencepiece_model import BYTE, CONTROL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, Piece
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import Casing, read_merges, read_vocab, word_pieces
 
@@ -184,10 +184,15 @@ def marian(file_name: str) -> Callable[[TokenizerFiles, Names], "Tokenizer"]:
 
         if files.option("separate_vocabs", False):
             raise ValueError("separate_vocabs=true is not supported: both languages must share vocab.json")
+        for token in (*files.numbered.values(), *files.extra):
+            if languages.is_code(token.content):
+                raise ValueError(f"{token.content} is named among added tokens; vocab.json is enough, remove it there")
         ids = read_vocab(files.folder / "vocab.json")
         model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
+        if not model.add_dummy_prefix:
+            raise ValueError(f"{file_name} puts no space before the first word of a text, which is not supported")
         tokenizer = sentencepiece_model.convert(model._replace(pieces=_renumbered(model, ids, names, file_name)))
-        languages.add_codes(tokenizer, filter(_is_language, ids))
+        languages.read_codes(tokenizer, filter(languages.is_code, ids))
         tokenizer.decoder = decoders.Sequence([decoders.Replace(_HIDDEN, ""), tokenizer.decoder])
         return tokenizer
 
@@ -231,14 +236,10 @@ def _renumbered(
             stacklevel=2,
         )
     unknown = {names["unk_token"]: Piece(names["unk_token"], 0.0, UNKNOWN)}
-    added = {token: Piece(token, 0.0, UNUSED) for token in tokens if token in names.values() or _is_language(token)}
-    visible = pieces | added | unknown
+    added = {token: Piece(token, 0.0, UNUSED) for token in tokens if token in names.values()}
+    codes = {token: Piece(languages.mark(token), 0.0, USER_DEFINED) for token in tokens if languages.is_code(token)}
+    visible = pieces | added | codes | unknown
     return [visible.get(token) or Piece(token + _HIDDEN, 0.0, UNUSED) for token in tokens]
-
-
-def _is_language(token: str) -> bool:
-    """Whether a token names the language to write, as >>fr<< does."""
-    return token.startswith(">>") and token.endswith("<<")
 
 
 def as_they_are(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
