@@ -2,6 +2,7 @@
 
 import json
 import struct
+import warnings
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -267,6 +268,20 @@ def test_a_tokenizer_that_cuts_no_words_is_said(tmp_path):
         UserWarning, match=r"XLMRobertaTokenizer cuts 'a  b' into .*, and tokenizer.json into \['a  b'\]"
     ):
         hf_tokenizer.read(tmp_path, Sizes)
+
+
+def test_digits_that_a_class_does_not_cut_are_said(tmp_path):
+    """As in folders of GPT-2's class whose numbers are read digit by digit."""
+    tokenizer_classes.read(pairs(tmp_path)).save(str(tmp_path / "tokenizer.json"))
+    options = {"tokenizer_class": "RobertaTokenizer"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hf_tokenizer.read(pairs(tmp_path, **options), Config(vocab=128))
+    steps = [{"type": "Digits", "individual_digits": True}, json.loads((tmp_path / "tokenizer.json").read_text())]
+    steps[1] = steps[1]["pre_tokenizer"]
+    with_fields(tmp_path, pre_tokenizer={"type": "Sequence", "pretokenizers": steps})
+    with pytest.warns(UserWarning, match=r"cuts \"a 12's\" into \['a', 'Ġ12', \"'s\"\], and tokenizer.json into"):
+        hf_tokenizer.read(tmp_path, Config(vocab=128))
 
 
 def with_fields(folder, **fields):

@@ -22,12 +22,13 @@ Build: TypeAlias = "Callable[[TokenizerFiles, vocabulary_files.Names], Tokenizer
 Cuts: TypeAlias = Mapping[str, tuple[str, ...]]
 
 # Words of SentencePiece, whether or not several spaces are one; of pairs of bytes; of BERT.
-_WORDS: Cuts = {"a b": ("a", "\u2581b")}
-_APART: Cuts = {"a  b": ("a", "\u2581b")}
-_BYTES: Cuts = {"a b!": ("a", "\u0120b", "!")}
-_MARKS: Cuts = {"a b!": ("a", "b", "!")}
-_LOWER: Cuts = {"A b!": ("a", "b", "!")}
-_COMPOSED: Cuts = {**_BYTES, "e\u0301": ("\u00c3\u00a9",)}
+_WORDS: Cuts = {"a b": ("a", "\u2581b"), "a 12's": ("a", "\u258112's")}
+_APART: Cuts = {"a  b": ("a", "\u2581b"), "a 12's": ("a", "\u258112's")}
+_BYTES: Cuts = {"a b!": ("a", "\u0120b", "!"), "a 12's": ("a", "\u012012", "'s")}
+_MARKS: Cuts = {"a b!": ("a", "b", "!"), "a 12's": ("a", "12", "'", "s")}
+_LOWER: Cuts = {**_MARKS, "A b!": ("a", "b", "!")}
+_CLIP: Cuts = {"A b!": ("a", "b", "!"), "a 12's": ("a", "1", "2", "'s")}
+_COMPOSED: Cuts = {**_BYTES, "e\u0301": ("\u00c3\u00a9",), "a 12's": ("a", "\u0120", "1", "2", "'s")}
 _QUOTES: Cuts = {**_APART, "``a''": ('"a"',)}
 
 
@@ -107,7 +108,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "Qwen2Tokenizer": TokenizerClass(
         _PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_COMPOSED, differs=tokenizer_files.dropped_flags
     ),
-    "CLIPTokenizer": TokenizerClass(_PAIRS, vocabulary_files.clip, default_tokens.CLIP, _BOS_EOS, cuts=_LOWER),
+    "CLIPTokenizer": TokenizerClass(_PAIRS, vocabulary_files.clip, default_tokens.CLIP, _BOS_EOS, cuts=_CLIP),
     "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, default_tokens.OPENAI_GPT, cuts=_LOWER),
     "T5Tokenizer": TokenizerClass(
         ("spiece.model",),
