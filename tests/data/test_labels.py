@@ -1,5 +1,7 @@
 """Labels as numbers."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -142,6 +144,30 @@ def columns(names, *values):
 def test_whole_numbers_are_one_class():
     """As tables with empty cells turn 0 and 1 into 0.0 and 1.0."""
     assert Labels.of("single", rows(0, 1, 0.0, 1.0, "0", "1", 2.5, True), ["label"]).names == ["0", "1", "2.5", "true"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("True", "true"),
+        ("1", "1.0"),
+        ("01", "1"),
+        ("1e3", "1000"),
+        ("pos", "pos\u200b"),
+        ("a b", "a  b"),
+        ("ﬁn", "fin"),
+    ],
+)
+def test_classes_that_may_be_one_are_said(names):
+    with pytest.warns(UserWarning, match="count as two; write them in one way if they are one"):
+        assert len(Labels.of("single", rows(*names, "x"), ["label"]).names) == 3
+
+
+def test_classes_of_names_that_are_not_equal_are_not_said():
+    big = 2**53
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Labels.of("single", rows("a", "ab", "1", "-1", "1.5", "é", "e", str(big), str(big + 1)), ["label"])
 
 
 def test_columns_are_classes_by_their_names():

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import unicodedata
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -41,6 +43,7 @@ class Labels:
             raise UserError(f"every row is labelled {names[0]!r}; there must be two classes or more to tell apart")
         if not names:
             raise UserError(f"no row has a label in the column {columns[0]!r}; name another with --data.label=NAME")
+        warn_of_one_name(names)
         return cls(kind, names)
 
     @property
@@ -96,6 +99,21 @@ def in_order_of_head(names: list[str], head: Sequence[str], log: Callable[[str],
         f"the head of --init lacks the classes {_some([name for name in names if name not in head])} of the data"
         f"{extra}; rename them, or start a new head with --init-head=fresh"
     )
+
+
+def warn_of_one_name(names: Sequence[str]) -> None:
+    """Warns of classes that may be one: of equal numbers, or of names that differ in case or in marks nobody sees."""
+    spelled: dict[object, str] = {}
+    for name in names:
+        visible = (mark for mark in unicodedata.normalize("NFKC", name) if unicodedata.category(mark) != "Cf")
+        number = _number(name)
+        is_exact = number is not None and abs(number) < 2**53
+        first = spelled.setdefault(number if is_exact else " ".join("".join(visible).casefold().split()), name)
+        if first != name:
+            warnings.warn(
+                f"the classes {first!r} and {name!r} count as two; write them in one way if they are one", stacklevel=2
+            )
+            return
 
 
 def _some(names: Sequence[str]) -> str:

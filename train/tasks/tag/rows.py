@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from train import UserError
 from train.data import windows
+from train.data.labels import warn_of_one_name
 from train.data.sources.files import Row
 from train.data.text_rows import TextFields
 from train.screens.console import Log
@@ -200,7 +201,9 @@ def classes_of(rows: Sequence[Row]) -> list[str]:
     labels = {label for row in rows for label in row["tags"]}
     if len(labels) < 2:
         raise UserError(f"every word is tagged {min(labels)!r}; there must be two labels or more to tell apart")
-    return sorted(labels, key=lambda label: (label != OUTSIDE, label.partition("-")[2], label))
+    names = sorted(labels, key=lambda label: (label != OUTSIDE, label.partition("-")[2], label))
+    warn_of_one_name(names)
+    return names
 
 
 def encode_tags(rows: Sequence[Row], classes: Sequence[str]) -> list[np.ndarray]:
