@@ -169,18 +169,19 @@ class Planner:
     def examine(self, run: Run) -> Report:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
         from train.planning import counting, estimate, hlo
-        from train.planning.memory import checkpoint_bytes, compiled_memory, step_memory
+        from train.planning.memory import checkpoint_bytes, compiled_memory, forward_pass, step_memory
         from train.planning.traffic import memory_traffic, roofline
         from train.training.job import batch_tokens
 
         job = self.job(run)
         with topology.installed_cudnn(), estimate.model_errors():
-            memory, traffic = step_memory(job), memory_traffic(job)
+            program = forward_pass(job)
+            memory, traffic = step_memory(job, program), memory_traffic(job)
             report: Report = {
                 "mesh": dict(job.mesh.shape),
                 "tokens_a_step": batch_tokens(job),
                 **({"texts": str(job.layout)} if job.layout else {}),
-                "attention": counting.job_kernels(job),
+                "attention": counting.kernels_of(program),
                 "flops": counting.model_flops(job),
                 "flops_made": counting.hardware_flops(job),
                 "estimated": memory["all"],

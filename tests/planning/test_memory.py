@@ -50,14 +50,15 @@ def test_memory_on_one_device_and_on_four():
         weights = put(np.zeros((64, 128), np.float32), "DF")
         state = State(jnp.int32(0), weights, (weights, weights))
         with jax.set_mesh(mesh):
-            sizes = memory.loss_memory(state, loss, put(x, "BD"))
+            sizes = memory.loss_memory(state, memory.residuals(state, loss, put(x, "BD")))
         share, size = 64 * 128 * 4 // mesh.shape["fsdp"], mesh.size
         assert (sizes["parameters"], sizes["gradients"], sizes["optimizer"]) == (share, share, 2 * share)
         assert sizes["activations"] >= 8 * 128 * 4 // size, "at least the output of tanh"
         assert sizes["activations"] <= (8 * 64 + 4 * 8 * 128) * 4 // size
         assert sizes["all"] == sum(sizes.values()) - sizes["all"]
         with jax.set_mesh(mesh):
-            averaged = memory.loss_memory(State(state.step, weights, (weights, weights), weights), loss, put(x, "BD"))
+            with_average = State(state.step, weights, (weights, weights), weights)
+            averaged = memory.loss_memory(with_average, memory.residuals(with_average, loss, put(x, "BD")))
         assert averaged["parameters"] == 2 * share
 
 
@@ -84,7 +85,8 @@ def test_activations_of_every_remat():
         params = tfm.abstract(tfm.encoder_specs(config))
         loss = lambda params, tokens: tfm.encoder(params, config, tokens, key=jax.random.key(0)).sum()
         state = State(jnp.int32(0), params, ())
-        return memory.loss_memory(state, loss, jax.ShapeDtypeStruct((rows, length), jnp.int32))["activations"]
+        program = memory.residuals(state, loss, jax.ShapeDtypeStruct((rows, length), jnp.int32))
+        return memory.loss_memory(state, program)["activations"]
 
     everything, dots, block, offload = map(activations, ("none", "dots", "block", "offload"))
     of_a_token = 32 + 16 + 16 + 32 + 80 + 80  # queries, keys, values, output, gate, up

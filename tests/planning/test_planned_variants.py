@@ -8,7 +8,7 @@ from small import run_of
 from train.devices.topology import installed_cudnn, parse
 from train.plan import Planner
 from train.planning import counting
-from train.planning.memory import step_memory
+from train.planning.memory import forward_pass, step_memory
 from train.tasks import resolve
 
 LONG = "--model.length=4096 --batch.length=4096 --batch.size=64 --model.dropout=0".split()
@@ -57,7 +57,7 @@ def test_long_texts_cost_far_less_than_full_attention(flags, kernel, share):
     assert needed < 0.5 * full_needed
     assert performed < share * full_performed
     with installed_cudnn():
-        kernels = counting.job_kernels(job)
+        kernels = counting.kernels_of(forward_pass(job))
     assert len(kernels) == bool(kernel)
     assert all(kernel in chosen for chosen in kernels)
 
@@ -88,7 +88,7 @@ def preset_run(*flags):
 def test_a_plan_has_the_kernel_of_its_devices(name, run, kernel):
     """Not that of the CPU on which it is made."""
     with installed_cudnn():
-        chosen = counting.job_kernels(job_on(name, run))
+        chosen = counting.kernels_of(forward_pass(job_on(name, run)))
     assert len(chosen) == 1
     assert kernel in chosen[0]
 

@@ -276,7 +276,7 @@ def test_one_program_serves_runs_that_differ_in_numbers_alone():
         optimizer = optim.optimizer(Optim(warmup=warmup, rate=rate), steps, SPECS)
         train_step = step.make_train_step(MLM.loss, MODEL, optimizer, seed, dropout=True)
         with jax.set_mesh(mesh):
-            state = step.abstract_state(SPECS, optimizer, mesh)
+            state = step.abstract_state(step.fresh_program(SPECS, optimizer, mesh), optimizer, mesh)
             programs.add(train_step.lower(state, feed.to_devices(batch(0), BATCH_SPEC, mesh)).as_text())
     assert len(programs) == 1
 

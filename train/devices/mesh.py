@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 import jax
+from jax.core import ShapedArray
 from jax.sharding import Mesh
 
 import tfm
@@ -161,7 +162,7 @@ def fsdp_size(params: int, memory: float | None, devices: int, widths: Sequence[
     return fsdp, f"mesh.fsdp={fsdp}: {takes}, and a device has {memory / 1e9:.1f} GB{remedy}"
 
 
-def bytes_per_device(arrays: Iterable[jax.Array | jax.ShapeDtypeStruct]) -> int:
+def bytes_per_device(arrays: Iterable[jax.Array | jax.ShapeDtypeStruct | ShapedArray]) -> int:
     """Bytes of arrays, or of shapes with shardings, on one of their devices."""
     total = 0
     for array in arrays:

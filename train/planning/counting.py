@@ -139,18 +139,16 @@ _RUNS: dict[str, Callable[[JaxprEqn], int | Fraction]] = {
 
 
 def kernels(f: Callable[..., object], *arguments: object) -> list[str]:
-    """The attention kernels in `f(*arguments)` and the reasons for them, without repetition.
+    """`kernels_of` the program of `f(*arguments)`."""
+    return kernels_of(jax.make_jaxpr(f)(*arguments).jaxpr)
+
+
+def kernels_of(program: Jaxpr) -> list[str]:
+    """The attention kernels in a program and the reasons for them, without repetition.
 
     `tfm` writes them into the program as name scopes: `attention[einsum: few scores]`.
     """
-    return list(dict.fromkeys(_kernels(jax.make_jaxpr(f)(*arguments).jaxpr)))
-
-
-def job_kernels(job: Job, part=None) -> list[str]:
-    """Those of a step; `part` is one part of a batch (default: of the largest)."""
-    key = jax.random.key(0) if job.run.has_dropout else None
-    with jax.set_mesh(job.mesh):
-        return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key, extra_of(job))
+    return list(dict.fromkeys(_kernels(program)))
 
 
 def _kernels(jaxpr: Jaxpr) -> Iterator[str]:

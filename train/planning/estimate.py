@@ -12,7 +12,7 @@ from train import UserError
 from train.devices.mesh import mesh_for
 from train.devices.specs import memory_bytes, peak_flops
 from train.planning import advice, counting
-from train.planning.memory import step_memory
+from train.planning.memory import forward_pass, step_memory
 from train.runs.tuning import specs_of
 from train.screens.console import Log, human_bytes
 from train.settings.schema import Run
@@ -59,10 +59,10 @@ def estimate(job: Job, batch) -> Estimate:
     """
     part = jax.tree.map(lambda field: field[0], dict(batch))
     with model_errors():
-        kernels = counting.job_kernels(job, part)
+        program = forward_pass(job, part)
     peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype != "float32" else None
     peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
-    return Estimate(kernels, step_memory(job, part=part), peak_seconds)
+    return Estimate(counting.kernels_of(program), step_memory(job, program), peak_seconds)
 
 
 class PhaseCosts(NamedTuple):

@@ -3,8 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import jax
+from jax.core import ShapedArray
+from jax.extend.core import Jaxpr
 
 import tfm
 from tfm.low_rank import with_dropout_keys
@@ -18,21 +21,19 @@ from train.training.optimizer import Optimizer
 UNFUSED = 0.6
 
 
-def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
+def step_memory(job: Job, program: Jaxpr | None = None) -> dict[str, float]:
     """About how many bytes a step needs on a device, by purpose, and "all" of them.
 
-    `state` and `part` (one part of a batch) may be arrays; by default they are the shapes of the job. To
-    `loss_memory` it adds temporaries: gathered parameters under `fsdp`; and with remat, most of the values of one
-    recomputed block and the parameters in the dtype of products, which compilers keep.
+    `program` is the forward pass that leaves most (default: of the largest part of a batch). To `loss_memory` it adds
+    temporaries: gathered parameters under `fsdp`; and with remat, most of the values of one recomputed block and the
+    parameters in the dtype of products, which compilers keep.
     """
-    state = job.state if state is None else state
-    part = largest_part(job) if part is None else part
-    memory = job_loss_memory(job, state, part)
+    memory = job_loss_memory(job, program)
     if job.run.batch.accumulate > 1:
         memory["gradients"] *= 2  # the sum over the parts, and the gradients of one part
     temporaries = _gathered_parameters(job) if job.mesh.shape.get("fsdp", 1) > 1 else 0
     if job.run.model.remat != "none":
-        block = job_loss_memory(without_remat(job), state, part)["activations"] * _largest_block(job.run)
+        block = job_loss_memory(without_remat(job))["activations"] * _largest_block(job.run)
         temporaries += UNFUSED * block
         width = jax.numpy.dtype(job.run.model.dtype).itemsize / 4
         temporaries += width * memory["parameters"] if width < 1 else 0
@@ -53,16 +54,22 @@ def _largest_block(run: Run) -> float:
     return max(size for _, size in stages) / sum(count * size for count, size in stages)
 
 
-def job_loss_memory(job: Job, state, part) -> dict[str, float]:
-    """`loss_memory` of the job's loss, without "all"."""
+def forward_pass(job: Job, part=None) -> Jaxpr:
+    """The loss of one part of a batch (default: of the largest) as a program that returns what its gradient reads."""
     key = jax.random.key(0) if job.run.has_dropout else None
+    part = largest_part(job) if part is None else part
 
     def loss(params, inputs):
         fields, extra = inputs
         return job.loss(with_dropout_keys(params, key), fields, key, extra)["loss"]
 
     with jax.set_mesh(job.mesh):
-        memory = loss_memory(state, loss, (part, extra_of(job)), job.optimizer)
+        return residuals(job.state, loss, (part, extra_of(job)), job.optimizer)
+
+
+def job_loss_memory(job: Job, program: Jaxpr | None = None) -> dict[str, float]:
+    """`loss_memory` of the job's loss, without "all"."""
+    memory = loss_memory(job.state, program or forward_pass(job), job.optimizer)
     del memory["all"]
     return memory
 
@@ -75,25 +82,33 @@ def without_remat(job: Job) -> Job:
     return dataclasses.replace(job, run=dataclasses.replace(job.run, model=model))
 
 
-def loss_memory(state, loss: Callable, batch, optimizer: Optimizer | None = None) -> dict[str, float]:
-    """Bytes on a device of state, gradients of what the optimizer trains, and the residuals of `loss(params, batch)`.
+def residuals(state, loss: Callable, batch, optimizer: Optimizer | None = None) -> Jaxpr:
+    """The forward pass of `loss(params, batch)` as a program that returns what its gradient reads; arrays may be
+    shapes. Without an optimizer everything is trained."""
 
-    The batch may be shapes. Without an optimizer everything is trained.
-
-    Activations are the values that the forward pass of the whole program leaves to the backward pass on the device. A
-    compiler keeps fewer, or needs some for itself.
-    """
-
-    def residuals(trained, frozen, batch):
+    def forward(trained, frozen, batch):
         def trained_loss(trained):
             return loss(optimizer.join(trained, frozen) if optimizer else trained, batch)
 
         return jax.vjp(trained_loss, trained)[1]
 
-    trained, frozen = optimizer.split(state.params) if optimizer else (state.params, None)
-    program = jax.make_jaxpr(residuals)(trained, frozen, batch).jaxpr
+    return jax.make_jaxpr(forward)(*_split(state, optimizer), batch).jaxpr
+
+
+def _split(state, optimizer: Optimizer | None):
+    """The parameters that are trained, and the rest."""
+    return optimizer.split(state.params) if optimizer else (state.params, None)
+
+
+def loss_memory(state, program: Jaxpr, optimizer: Optimizer | None = None) -> dict[str, float]:
+    """Bytes on a device of state, gradients of what the optimizer trains, and the results of `residuals`.
+
+    Activations are the values that the forward pass of the whole program leaves to the backward pass on the device. A
+    compiler keeps fewer, or needs some for itself.
+    """
+    trained, _ = _split(state, optimizer)
     inputs = (*program.invars, *program.constvars)
-    saved = {id(value): value.aval for value in program.outvars if value not in inputs}
+    saved = {id(value): cast(ShapedArray, value.aval) for value in program.outvars if value not in inputs}
     on_device = [aval for aval in saved.values() if aval.memory_space != jax.memory.Space.Host]
     memory = {
         "parameters": bytes_per_device(jax.tree.leaves((state.params, state.ema))),

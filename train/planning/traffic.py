@@ -7,7 +7,7 @@ import jax
 from train.devices.topology import Topology
 from train.planning.memory import job_loss_memory, without_remat
 from train.planning.report import Report
-from train.training.job import Job, largest_part
+from train.training.job import Job
 
 
 def memory_traffic(job: Job) -> float:
@@ -16,7 +16,7 @@ def memory_traffic(job: Job) -> float:
     State and gradients are read and written once. For each part of the batch, three products read the layers, and
     activations are written once and read once. Remat adds one to both.
     """
-    memory = job_loss_memory(without_remat(job), job.state, largest_part(job))
+    memory = job_loss_memory(without_remat(job))
     recomputed = job.run.model.remat != "none"
     parameters = sum(math.prod(spec.shape) for spec in jax.tree.leaves(job.specs))
     per_device = parameters / job.mesh.shape.get("tensor", 1)

@@ -58,19 +58,20 @@ class Job:
         return optimizer.optimizer(optim, self.run.steps, self.specs, scale, rates(self.run))
 
     @cached_property
+    def fresh(self) -> step.FreshProgram:
+        """The program that makes a state; it is traced once, for its shapes and to run."""
+        memory, has_average = functools.partial(new_memory, self), self.run.optim.has_average
+        return step.fresh_program(self.specs, self.optimizer, self.mesh, has_average, memory, is_scaled(self.run))
+
+    @cached_property
     def state(self) -> State:
         """Shapes and shardings of the training state."""
-        memory = functools.partial(new_memory, self)
-        state = step.abstract_state(
-            self.specs, self.optimizer, self.mesh, self.run.optim.has_average, memory, is_scaled(self.run)
-        )
+        state = step.abstract_state(self.fresh, self.optimizer, self.mesh)
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.abstract(self.mesh))
 
     def new_state(self) -> State:
         """A fresh training state, with the weights of the teacher."""
-        run, memory = self.run, functools.partial(new_memory, self)
-        has_average = run.optim.has_average
-        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, has_average, memory, is_scaled(run))
+        state = step.first_state(self.fresh, self.optimizer, self.run.seed, self.mesh)
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.load(self.mesh))
 
     @cached_property

@@ -25,6 +25,9 @@ from train.training.optimizer import Optimizer, global_norm
 # The memory of the rows of a batch whose texts begin, leaves [parts, ...]; or None.
 NewMemory = Callable[[], tfm.SegmentMemory | None]
 
+# key -> a state without numbers.
+FreshProgram = Callable[[Array], State]
+
 # step(state, batch) -> (state, sums).
 TrainStep = Callable[[State, Mapping[str, Array]], tuple[State, dict[str, Array]]]
 
@@ -48,46 +51,50 @@ def no_memory() -> None:
     """Rows are texts of their own."""
 
 
-def new_state(
+def fresh_program(
     specs,
     optimizer: Optimizer,
-    seed: int,
     mesh,
     has_average: bool = False,
     memory: NewMemory = no_memory,
     is_scaled: bool = False,
+) -> FreshProgram:
+    """key -> fresh parameters, moments and memory, made where they live on the mesh; the average, if there is one, is
+    in float32. `is_scaled` says whether the loss has a scale."""
+
+    def fresh(key: Array) -> State:
+        params = tfm.init(specs, key, mesh)
+        average = new_average(params) if has_average else None
+        scale = loss_scale.new_scale() if is_scaled else None
+        return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, memory(), scale)
+
+    return jax.jit(fresh)
+
+
+def new_state(
+    specs, optimizer: Optimizer, seed: int, mesh, has_average: bool = False, is_scaled: bool = False
 ) -> State:
-    """Fresh parameters, moments and memory, made where they live on the mesh; the average, if there is one, is in
-    float32. `is_scaled` says whether the loss has a scale."""
+    """A fresh state whose rows are texts of their own."""
+    fresh = fresh_program(specs, optimizer, mesh, has_average, is_scaled=is_scaled)
+    return first_state(fresh, optimizer, seed, mesh)
+
+
+def first_state(fresh: FreshProgram, optimizer: Optimizer, seed: int, mesh) -> State:
+    """The state of a run before its first step."""
     key = jax.random.key(seed)
     everywhere = NamedSharding(mesh, PartitionSpec(None))  # the spelling of a step's outputs: it is compiled once
     with jax.set_mesh(mesh):
-        state = jax.jit(partial(_fresh, specs, optimizer, mesh, has_average, memory, is_scaled))(key)
+        state = fresh(key)
         numbers = jax.jit(partial(run_numbers, optimizer), out_shardings=everywhere)(key)
     return dataclasses.replace(state, numbers=numbers)
 
 
-def abstract_state(
-    specs, optimizer: Optimizer, mesh, has_average: bool = False, memory: NewMemory = no_memory, is_scaled: bool = False
-) -> State:
-    """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
-
-    def fresh():
-        key = jax.random.key(0)
-        state = _fresh(specs, optimizer, mesh, has_average, memory, is_scaled, key)
-        return dataclasses.replace(state, numbers=run_numbers(optimizer, key))
-
+def abstract_state(fresh: FreshProgram, optimizer: Optimizer, mesh) -> State:
+    """The shapes and shardings of `first_state`: nothing is allocated, and the devices of the mesh may be absent."""
     with jax.set_mesh(mesh):
-        return jax.eval_shape(fresh)
-
-
-def _fresh(
-    specs, optimizer: Optimizer, mesh, has_average: bool, memory: NewMemory, is_scaled: bool, key: Array
-) -> State:
-    params = tfm.init(specs, key, mesh)
-    average = new_average(params) if has_average else None
-    scale = loss_scale.new_scale() if is_scaled else None
-    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, memory(), scale)
+        key = jax.eval_shape(jax.random.key, 0)
+        numbers = jax.eval_shape(partial(run_numbers, optimizer), key)
+        return dataclasses.replace(jax.eval_shape(fresh, key), numbers=numbers)
 
 
 def new_average(params):
