@@ -10,6 +10,7 @@ import tfm
 from train.generation.decoder import Decoder
 from train.generation.defaults import Choice
 from train.generation.options import GenerateOptions
+from train.text.special import CLEANS, ConfiguredTokenizer
 
 CHOICE = Choice(GenerateOptions(run="run", seed=2), "sample", [0], None, 256, False)
 
@@ -68,6 +69,15 @@ def test_a_stream_shows_what_decode_returns(decoder, stops):
     assert decoded.text == before(stops, TEXT[2:])
     assert out.getvalue() == f"heading|{decoded.text}\n"
     assert len(decoded.pieces) == len(decoded.logprobs)
+
+
+def test_a_stream_shows_no_space_that_the_next_token_takes_away(decoder, monkeypatch):
+    monkeypatch.setitem(globals(), "TEXT", "..I do n't , it 's ! and 've ' o ' no .")
+    read, out = decoder(), io.StringIO()
+    tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: spell([], ids))
+    read.spell = lambda prompt, tokens: ConfiguredTokenizer(tokenizer, {CLEANS: True}).decode(tokens)
+    read.stream(None, [1], 100, out, "")
+    assert out.getvalue() == "I don't, it's! and've'o'no.\n"
 
 
 def test_texts_of_a_folder_end_a_completion_and_stay(decoder):

@@ -338,6 +338,23 @@ def test_tokens_of_roles_are_special_whatever_tokenizer_json_says(tmp_path):
     assert hf_tokenizer.read(path, Sizes).decode([0, 2]) == hf_tokenizer.read(path, Sizes).decode([2])
 
 
+@pytest.mark.parametrize(("kind", "cleans"), [("Unigram", True), ("BPE", False)])
+def test_spaces_before_marks_are_left_out_where_the_folder_says_so(tmp_path, kind, cleans):
+    path = unigram(tmp_path, clean_up_tokenization_spaces=True)
+    pieces = ["<s>", "<unk>", "a", "\u2581."]
+    model = {"type": "Unigram", "unk_id": 1, "vocab": [[piece, -1.0] for piece in pieces]}
+    if kind == "BPE":
+        model = {
+            "type": "BPE",
+            "unk_token": "<unk>",
+            "vocab": {piece: n for n, piece in enumerate(pieces)},
+            "merges": [],
+        }
+    decoder = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "never", "split": True}
+    tokenizer = hf_tokenizer.read(with_fields(path, model=model, decoder=decoder), Sizes)
+    assert tokenizer.decode([2, 3]) == ("a." if cleans else "a .")
+
+
 def test_an_ending_that_no_token_has(tmp_path):
     pairs = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [], "end_of_word_suffix": "</w>"}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": pairs}))

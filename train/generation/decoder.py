@@ -1,6 +1,7 @@
 """Completions of batches of prompts: tokens as the options choose them, as text up to the first stop."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TextIO, final
@@ -17,6 +18,9 @@ from train.text import tokenize
 
 # Seconds that a reader of a stream may wait for the next piece.
 _PACE = 0.1
+
+# What may lose its space by the next token: the beginning of a mark that stands without one before it.
+_OPEN_SPACE = re.compile(r" ('[vr]?|n'?)?\Z")
 
 # Tokens between two looks for a stop.
 _STRIDE = 16
@@ -174,13 +178,14 @@ class Decoder:
         return Completion(self._before_stop(text), pieces, logprobs[: len(tokens)])
 
     def stable(self, text: str, done: bool) -> str:
-        """The part of a text that stays: its end may be half a character, or the beginning of a stop."""
+        """The part of a text that stays: its end may be half a character, a space, or the beginning of a stop."""
         text = self._before_stop(text)
         text = text[: min((text.index(end) + len(end) for end in self.ends if end in text), default=len(text))]
         if done:
             return text
         longest_stop = max((len(stop) for stop in (*self.stops, *self.ends)), default=1)
-        return text[: max(0, len(text.rstrip("\ufffd")) - longest_stop + 1)]
+        text = text[: max(0, len(text.rstrip("\ufffd")) - longest_stop + 1)]
+        return _OPEN_SPACE.sub("", text)
 
     def has_stop(self, text: str) -> bool:
         """Whether a text that ends a completion is in it."""

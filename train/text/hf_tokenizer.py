@@ -21,7 +21,7 @@ from train.text import (
     tokenizer_files,
     tokenizer_kinds,
 )
-from train.text.special import AnyTokenizer, ConfiguredTokenizer, role_ids, words_have_spaces
+from train.text.special import CLEANS, AnyTokenizer, ConfiguredTokenizer, role_ids, words_have_spaces
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,7 +60,10 @@ def read(folder: Path, model: Config) -> ConfiguredTokenizer:
     with user_errors(str(folder)):
         configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder), padding)
         configured.target = _read_target(folder)
-        if name := _mark_languages(tokenizer, tokenizer_files.read(folder)):
+        files = tokenizer_files.read(folder)
+        if _cleans(tokenizer, files):
+            configured.fields[CLEANS] = True
+        if name := _mark_languages(tokenizer, files):
             configured.fields[languages.FIELD] = name
     return configured
 
@@ -83,6 +86,17 @@ def _read_target(folder: Path) -> "Tokenizer | None":
     if (folder / TARGET).exists():
         return tokenizer_kinds.read_own(folder / TARGET)
     return None if (folder / "tokenizer.json").exists() else tokenizer_classes.read_target(folder)
+
+
+def _cleans(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles) -> bool:
+    """Whether spaces before marks are left out of texts: of pairs of symbols only where a field of its own says so.
+
+    As in transformers 5, but for classes that do not read tokenizer.json, which have no such rule.
+    """
+    is_pairs = type(tokenizer.model).__name__ == "BPE"
+    has_rule = is_pairs and tokenizer_classes.class_name(files) not in ("MarianTokenizer", "M2M100Tokenizer")
+    fields = (CLEANS, f"{CLEANS}_for_bpe_even_though_it_will_corrupt_output") if has_rule else (CLEANS,)
+    return all(files.optional(field) for field in fields)
 
 
 def _mark_languages(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFiles) -> str:
@@ -132,7 +146,7 @@ def save(tokenizer: AnyTokenizer, task: MarksTexts, run: Run, folder: Path):
     options = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": run.model.length,
-        "clean_up_tokenization_spaces": False,
+        CLEANS: False,
         **{token: names.get(role) for token, role in roles.items()},
         **(tokenizer.fields if isinstance(tokenizer, ConfiguredTokenizer) else {}),
         **task.hf_tokenizer_fields(run, tokenizer),

@@ -1,6 +1,6 @@
 """The special tokens of a tokenizer, by role: what its configuration says of them, or their usual names without one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ ROLES = {
 
 # The roles that tokenizer_config.json names, as NAME_token.
 CONFIGURED = (*ROLES, "bos", "eos")
+
+
+# The field that says whether spaces before marks are left out of what is written, and those spaces (Wolf et al. 2020).
+CLEANS = "clean_up_tokenization_spaces"
+_SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
 class SpecialTokens(NamedTuple):
@@ -64,6 +69,13 @@ class ConfiguredTokenizer:
         if name.startswith("__") or name == "tokenizer":  # while a copy is made
             raise AttributeError(name)
         return getattr(self.tokenizer, name)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of tokens; without spaces before marks, where the fields say so."""
+        text = self.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        for spaced in _SPACED if self.fields.get(CLEANS) else ():
+            text = text.replace(spaced, spaced.strip())
+        return text
 
     @property
     def ids(self) -> dict[str, int]:
