@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from small import call, read_lines, write_text
@@ -231,6 +232,15 @@ def test_who_waits_says_so(capsys):
     thread.join()
     distributed._join(thread, 9, "waiting for b", every=9)
     assert capsys.readouterr().err == ""
+
+
+def test_jax_takes_no_signal(monkeypatch):
+    """Its preemption service would write a line for SIGTERM, and the process would go on."""
+    connected = []
+    connect = lambda *arguments, **options: connected.append(jax.config.jax_enable_preemption_service)
+    monkeypatch.setattr(jax.distributed, "initialize", connect)
+    assert distributed.initialize(Distributed("localhost:1", 2, 0)) == 2
+    assert connected == [False]
 
 
 def test_one_process_is_alone(tmp_path):

@@ -40,6 +40,7 @@ def initialize(options: Distributed) -> int:
         return 1
     import jax
 
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from train.interruption
     errors: list[Exception] = []
 
     def connect():
