@@ -224,6 +224,7 @@ def test_without_a_header_the_first_column_is_text_and_the_last_the_label(tmp_pa
          r"name it with --data\.label=NAME"),
         ("a.tsv", "text\tlabel\nbad\n", {}, r"a\.tsv, line 2 has 1 columns where the first line has 2"),
         ("a.csv", 'text,label\n"bad,1\n', {}, r"a\.csv, line 2 is not a line of a table"),
+        ("a.csv", "text,label\na,1\n\ufefftext,label\nb,2\n", {}, "line 3 names the columns again"),
         ("a.csv", "text,label\na,1\ntext,label\nb,2\n", {}, "line 3 names the columns again; leave that line out"),
         ("a.csv", "text,label\n", {}, r"a\.csv holds no text"),
         ("a.csv", "", {}, r"a\.csv holds no text"),

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import warnings
 
 import pytest
 
@@ -187,6 +188,21 @@ def test_classes():
         encode_tags([bad], classes)
     with pytest.raises(UserError, match="every word is tagged 'O'; there must be two labels or more"):
         classes_of([{"tags": ["O"]}])
+
+
+def test_a_first_line_that_may_name_the_columns_is_said(tmp_path):
+    rows = read(tmp_path / "a.conll", "token\ttag\n" + "Ada\tB-PER\nran\tO\n")
+    with pytest.warns(UserWarning, match=r"line 1 has .*'tag'; .* say --data.field=token --data.label=tag"):
+        assert classes_of(rows) == ["O", "tag", "B-PER"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classes_of(read(tmp_path / "a.conll", "Ada\tB-PER\nran\tO\n"))
+        named = Data(field="token", label="tag")
+        reader = source.TaggedWords("token", "tag")
+        assert classes_of(read(tmp_path / "a.conll", "token\ttag\nAda\tB-PER\nran\tO\n", reader, named)) == [
+            "O",
+            "B-PER",
+        ]
 
 
 def test_what_the_log_says_of_tags():

@@ -4,6 +4,7 @@ A sentence that does not fit into a row is cut into windows that overlap. A word
 has the most context (`train.data.windows.best_windows`).
 """
 
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -197,8 +198,19 @@ def _most_frequent(counts: Counter[int]) -> int:
 
 
 def classes_of(rows: Sequence[Row]) -> list[str]:
-    """The labels of sentences in the order of the model's outputs: O, then by type. Raises UserError for one label."""
-    labels = {label for row in rows for label in row["tags"]}
+    """The labels of sentences in the order of the model's outputs: O, then by type. Raises UserError for one label.
+
+    Warns where the first line of a file may name the columns: its label stands nowhere else.
+    """
+    labels = Counter(label for row in rows for label in row["tags"])
+    for row in (row for row in rows if row.get("line") == 1):
+        label, word = row["tags"][0], row["tokens"][0]
+        if labels[label] == 1 and label[1:2] != "-":
+            warnings.warn(
+                f"{row['where']}, line 1 has the only word of the tag {label!r}; if the line names the columns, say "
+                f"--data.field={word} --data.label={label}",
+                stacklevel=2,
+            )
     if len(labels) < 2:
         raise UserError(f"every word is tagged {min(labels)!r}; there must be two labels or more to tell apart")
     names = sorted(labels, key=lambda label: (label != OUTSIDE, label.partition("-")[2], label))
