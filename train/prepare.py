@@ -196,9 +196,9 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
     from train.screens.console import human_bytes
 
     pieces = options.own(request.pieces)
-    if options.verify:
-        _verify(store, pieces, log)
-    work = functools.partial(writing.prepare_piece, store, request=request, shapes=options.shapes)
+    lost = _verify(store, pieces, log) if options.verify else []
+    shapes = list(dict.fromkeys([*options.shapes, *lost]))
+    work = functools.partial(writing.prepare_piece, store, request=request, shapes=shapes)
     workers = options.workers or max(1, min(len(pieces), os.cpu_count() or 1))
     done: Iterator[WorkPiece | None]
     if options.runner == "here":
@@ -220,19 +220,23 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
                 log.info(f"{done_pieces:,} of {len(pieces):,} pieces after {said - began:,.0f} s")
 
 
-def _verify(store: Path, pieces: "Sequence[WorkPiece]", log: "Log") -> None:
-    """Compares the checksums of shards; a shard that is damaged, and those behind it, are to be made again."""
-    from train.data.store import layout, writing
+def _verify(store: Path, pieces: "Sequence[WorkPiece]", log: "Log") -> "list[RowShape]":
+    """Compares the checksums of shards; a shard that is damaged, and those behind it, are to be made again, with the
+    plans of rows that are returned."""
+    from train.data.store import layout, plans, writing
 
+    endings: dict[str, None] = {}
     for piece in pieces:
         _, facts = writing.progress(store, piece)
         for index, fields in enumerate(facts):
-            shards = map(layout.Shard.of, fields["parts"].values())
+            shards = [layout.Shard.of(shard) for shard in fields["parts"].values()]
             if damaged := next((name for shard in shards for name in layout.damaged_files(store, shard)), None):
                 log.info(f"{damaged} is damaged, and is made again")
                 for later in range(index, len(facts)):
                     (store / f"{writing.shard_name(piece, later)}.json").unlink()
+                endings |= {ending: None for shard in shards for ending in shard.plans}
                 break
+    return [plans.RowShape.of(ending) for ending in endings]
 
 
 def _finish(store: Path, request: "Request", log: "Log") -> None:

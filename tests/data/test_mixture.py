@@ -103,8 +103,10 @@ def test_phases(tmp_path):
 
 
 WRONG = {
-    "web:0,books:0": "weights must not be negative, and not all 0",
-    "web:-1,books:2": "weights must not be negative",
+    "web:0,books:0": "weights must be numbers from 0 on, and not all 0",
+    "web:-1,books:2": "weights must be numbers from 0 on",
+    "web:nan,books:2": "weights must be numbers from 0 on",
+    "web:inf,books:2": "weights must be numbers from 0 on",
     "web:1,news:1": "names news, and the sources are web, books, code",
     "web=1": "must be size, unimax, NAME:WEIGHT,NAME:WEIGHT, or a .json file of phases",
     "no.json": "does not exist; name a file of phases",

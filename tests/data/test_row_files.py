@@ -71,7 +71,7 @@ def serialized(example):
 
 def framed(record):
     head = struct.pack("<Q", len(record))
-    return head + struct.pack("<I", records.masked_crc(head)) + record + bytes(4)
+    return head + struct.pack("<I", records.masked_crc(head)) + record + struct.pack("<I", records.masked_crc(record))
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,24 @@ def test_the_checksum_of_a_length():
     """CRC-32C of the nine digits is 0xE3069283 in every table of CRCs."""
     crc = 0xE3069283
     assert records.masked_crc(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert records.crc_by_bytes(b"123456789") == crc
+
+
+@pytest.mark.parametrize("size", [4 * 512, 4 * 512 + 100])
+def test_a_tar_that_ends_early(folder, tmp_path, size):
+    """Python's `tarfile` takes the end of the file, and a header that is cut, for the end of the tar."""
+    (tmp_path / "a.tar").write_bytes((folder / "d.tar").read_bytes()[:size])
+    with pytest.raises(UserError, match=r"a\.tar is damaged, or no tar"):
+        list(stream.documents(stream.Slice(str(tmp_path / "a.tar")), Data(field="text")))
+
+
+@pytest.mark.parametrize("place", [20, -10])
+def test_a_changed_byte_of_a_record(folder, tmp_path, place):
+    data = bytearray((folder / "a.tfrecord-00000-of-00002").read_bytes())
+    data[place] ^= 1
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    with pytest.raises(UserError, match=r"a\.tfrecord is damaged"):
+        list(stream.documents(stream.Slice(str(tmp_path / "a.tfrecord")), Data()))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -6,6 +6,7 @@ k rows of a phase, as many are of a source as its share says, up to log2 of the 
 
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -98,8 +99,8 @@ def _weights(data: Data, sizes: Mapping[str, int]) -> list[tuple[int, dict[str, 
     for _, weights in phases:
         if unknown := sorted(weights.keys() - sizes.keys()):
             raise UserError(f"--data.mixture={text} names {unknown[0]}, and the sources are {', '.join(sizes)}")
-        if min(weights.values()) < 0 or sum(weights.values()) <= 0:
-            raise UserError(f"--data.mixture={text}: weights must not be negative, and not all 0")
+        if not all(0 <= weight < math.inf for weight in weights.values()) or sum(weights.values()) <= 0:
+            raise UserError(f"--data.mixture={text}: weights must be numbers from 0 on, and not all 0")
     return [*phases]
 
 

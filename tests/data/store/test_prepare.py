@@ -213,6 +213,23 @@ def test_a_store_is_of_one_request(texts, tmp_path, capsys):
         assert sentence in capsys.readouterr().err
 
 
+def test_a_store_without_text_may_be_begun_again(texts, tmp_path, capsys):
+    store = tmp_path / "store"
+    assert run(*flags(texts, store), "--data.field=body") == 2
+    assert run(*flags(texts, store)) == 2
+    assert f"say the same again, or remove {store}, which has no text yet" in capsys.readouterr().err
+
+
+def test_verify_keeps_the_lengths_of_rows(texts, tmp_path):
+    """A damaged shard is made again with all plans that it had."""
+    store = tmp_path / "store"
+    assert run(*flags(texts, store), "--length=32,48") == 0
+    before = content(store)
+    os.truncate(store / "store" / "00000-000.bin", 100)
+    assert run(f"--to={store}", "--length=32", "--verify=true") == 0
+    assert content(store) == before
+
+
 DAMAGES = {
     "truncated": (lambda store: os.truncate(store / "store" / "00000-000.bin", 100), "has 100 bytes in place of"),
     "missing": (lambda store: (store / "store" / "00000-001.rows-32-2").unlink(), "rows-32-2 is missing; restore it"),
@@ -292,6 +309,8 @@ def test_columns(tmp_path):
         assert read(name, field="meta.body") == [text.upper() for text in DOCUMENTS[:50]]
         with pytest.raises(UserError, match=r"has no text column 'no' \(it has text, meta\)"):
             read(name, field="no")
+        with pytest.raises(UserError, match=r"has no text column 'meta.no' \(it has text, meta\)"):
+            read(name, field="meta.no")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 or not")
     with pytest.raises(UserError, match="is damaged, or of another format"):
         read("bad.parquet")

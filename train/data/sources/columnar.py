@@ -22,7 +22,7 @@ def rows(path: str, columns: Reader, together: int = _ROWS) -> Iterator[Row]:
     names = (*columns.texts, *columns.labels)
     try:
         for batch in _parquet(path, names, columns, together) if path.endswith(".parquet") else _arrow(path):
-            _check(batch.schema.names, names, path, columns)
+            _check(batch.schema, names, path, columns)
             values = [_column(batch, name).to_pylist() for name in names]
             for cells in zip(*values, strict=True):
                 yield columns.checked(dict(zip(names, cells, strict=True)), path)
@@ -31,18 +31,33 @@ def rows(path: str, columns: Reader, together: int = _ROWS) -> Iterator[Row]:
         raise UserError(f"{path} is damaged, or of another format ({fault}); make it again") from error
 
 
-def _check(present: list[str], names: tuple[str, ...], path: str, columns: Reader) -> None:
+def _check(schema: "pyarrow.Schema", names: tuple[str, ...], path: str, columns: Reader) -> None:
     """Raises UserError for a column that is not there."""
-    if missing := [name for name in names if name not in present and name.partition(".")[0] not in present]:
-        columns.checked(dict.fromkeys(present, ""), path)
-        raise UserError(f"{path} has no column {missing[0]!r} (it has {', '.join(present)})")
+    present = schema.names
+    for name in names:
+        if present.count(name.partition(".")[0]) > 1 or present.count(name) > 1:
+            raise UserError(f"{path} has two columns {name!r}; name them apart")
+        if not _has(schema, name):
+            columns.checked(dict.fromkeys(present, ""), path)
+            raise UserError(f"{path} has no column {name!r} (it has {', '.join(present)})")
+
+
+def _has(schema: "pyarrow.Schema", name: str) -> bool:
+    """Whether there is a column, or a column of a column."""
+    first, *inner = name.split(".")
+    if name in schema.names or first not in schema.names:
+        return name in schema.names
+    kind = schema.field(first).type
+    for part in inner:
+        kind = getattr(kind, "fields", None) and next((field.type for field in kind if field.name == part), None)
+    return kind is not None
 
 
 def _parquet(path: str, names: tuple[str, ...], columns: Reader, together: int) -> "Iterator[pyarrow.RecordBatch]":
     from pyarrow import parquet
 
     with opened(path) as file, parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False) as table:
-        _check(table.schema_arrow.names, names, path, columns)
+        _check(table.schema_arrow, names, path, columns)
         yield from table.iter_batches(batch_size=together, columns=list(names))
 
 

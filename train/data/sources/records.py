@@ -1,7 +1,8 @@
 """Rows of files of tf.Example records, TFRecord and ArrayRecord, read without TensorFlow."""
 
+import functools
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 import numpy as np
@@ -60,20 +61,42 @@ def _framed(file: IO[bytes], path: str) -> Iterator[bytes]:
         if crc != masked_crc(head[:8]):
             raise fault
         record = file.read(length)
-        if len(record) < length or len(file.read(4)) < 4:
+        if len(record) < length or file.read(4) != struct.pack("<I", masked_crc(record)):
             raise fault
         yield record
 
 
 def masked_crc(data: bytes) -> int:
-    """The CRC-32C of a few bytes, as TFRecord writes it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
+    """The CRC-32C of bytes, as TFRecord writes it."""
+    crc = _crc32c()(data)
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+@functools.cache
+def _crc32c() -> Callable[[bytes], int]:
+    """CRC-32C: that of the package google-crc32c, which comes with gcsfs, or one that takes a byte at a time."""
+    try:
+        import google_crc32c
+    except ImportError:
+        return crc_by_bytes
+    return google_crc32c.value  # type: ignore[no-any-return]
+
+
+def crc_by_bytes(data: bytes) -> int:
+    """CRC-32C."""
+    crc, table = 0xFFFFFFFF, _table()
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
+
+
+@functools.cache
+def _table() -> list[int]:
+    """What eight shifts make of every byte."""
+    rests = list(range(256))
+    for _ in range(8):
+        rests = [rest >> 1 ^ (_POLYNOMIAL if rest & 1 else 0) for rest in rests]
+    return rests
 
 
 def _row(record: bytes, columns: Reader, where: str) -> Row:

@@ -2,6 +2,8 @@
 
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from tarfile import EOFHeaderError, HeaderError, ReadError  # type: ignore[attr-defined]
+from typing import Literal, Self
 
 from tfm.options import json_text
 from train import UserError
@@ -27,7 +29,8 @@ def samples(path: str, value: Member, is_stream: bool = True) -> Iterator[tuple[
     where `value` reads, and nowhere else. Raises UserError for a tar that is damaged."""
     key, files = "", Row()
     try:
-        with opened(path) as file, tarfile.open(fileobj=file, mode="r|" if is_stream else "r:") as archive:
+        mode: Literal["r|", "r:"] = "r|" if is_stream else "r:"
+        with opened(path) as file, tarfile.open(fileobj=file, mode=mode, tarinfo=_Header) as archive:
             for member in archive:
                 archive.members = []  # type: ignore[attr-defined]  # else it remembers all
                 folder, slash, name = member.name.rpartition("/")
@@ -45,6 +48,21 @@ def samples(path: str, value: Member, is_stream: bool = True) -> Iterator[tuple[
         raise UserError(f"{path} is damaged, or no tar ({error}); make it again") from error
     if key:
         yield key, files
+
+
+class _Header(tarfile.TarInfo):
+    """The header of a file. Where one is damaged, or the tar ends without the zeros that end it, `tarfile` itself would
+    take that for its end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        """The next header. Raises ReadError for damage."""
+        try:
+            return super().fromtarfile(tarfile)
+        except EOFHeaderError:
+            raise
+        except HeaderError as error:
+            raise ReadError(str(error)) from error
 
 
 def text_of(names: Sequence[str], path: str) -> Member:

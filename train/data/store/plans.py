@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -23,6 +23,12 @@ class RowShape(NamedTuple):
     def ending(self) -> str:
         """The ending of the files of these plans."""
         return layout.plan_ending(*self)
+
+    @classmethod
+    def of(cls, ending: str) -> Self:
+        """The rows of the files of an ending."""
+        kind, length, special_tokens = ending.split("-")
+        return cls(int(length), int(special_tokens), kind == ".rows")
 
 
 class DocumentSpans(NamedTuple):

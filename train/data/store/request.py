@@ -86,9 +86,11 @@ class Request:
         before, now = _flat(json.loads(path.read_bytes())), _flat(json.loads(json.dumps(self._fields())))
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):
+                unused = f"remove {store}, which has no text yet, if no job works at it"
+                remedy = "choose another --to" if any(store.glob("*/*")) else unused
                 raise UserError(
                     f"{store} was begun with {name} {before.get(name)}, and now it is {now.get(name)}; say the same "
-                    "again, or choose another --to"
+                    f"again, or {remedy}"
                 )
         return self
 
