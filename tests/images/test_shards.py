@@ -172,6 +172,32 @@ print(len(corpus.train[0]), own() - before)
 """
 
 
+def measured(*argv) -> tuple[float, float]:
+    """Rows to train on, and MB of memory."""
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run([sys.executable, "-c", MEASURE, *argv], capture_output=True, text=True, env=environ)
+    assert ended.returncode == 0, ended.stderr
+    rows, megabytes = map(float, re.split(r"\s+", ended.stdout.strip()))
+    return rows, megabytes
+
+
+@pytest.mark.slow
+def test_memory_of_small_pictures(home):
+    """A picture is a place in a file, less than 1.5 KB, however many there are."""
+    noise, grown = np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8), []
+    for count in (2_000, 22_000):
+        samples = []
+        for n in range(count):
+            noise[0, 0] = n % 3, n % 256, n // 256
+            file = io.BytesIO()
+            Image.fromarray(noise).save(file, "PPM")
+            samples.append({"ppm": file.getvalue(), "cls": f"c {n % 7}".encode()})
+        write_tar(home / f"{count}.tar", samples)
+        grown.append(measured("image", f"{count}.tar", "--data.label=cls")[1])
+    print(f"\n{grown} MB")
+    assert grown[1] - grown[0] < 30
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "kind", "label"),
@@ -197,11 +223,7 @@ def test_memory_is_a_part_of_the_pictures(home, task, kind, label):
         size += path.stat().st_size
     assert size > 5e8
     flags = ["--preset=clip-tiny"] if task == "contrast" else []
-    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    argv = [sys.executable, "-c", MEASURE, task, f"*.{kind}", f"--data.label={label}", *flags]
-    ended = subprocess.run(argv, capture_output=True, text=True, env=environ)
-    assert ended.returncode == 0, ended.stderr
-    rows, megabytes = map(float, re.split(r"\s+", ended.stdout.strip()))
+    rows, megabytes = measured(task, f"*.{kind}", f"--data.label={label}", *flags)
     print(f"\n{task}: {size / 1e6:.0f} MB in files of {kind}, {megabytes:.0f} MB of memory")
     assert rows > 0.85 * 8 * 640
     assert megabytes < 200

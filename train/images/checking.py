@@ -24,6 +24,9 @@ NAMED = 5
 # Pictures that are decoded at a time.
 THREADS = max(2, cpu.core_count())
 
+# Items that wait for a thread.
+_TOGETHER = 1024
+
 # Raised with what counts as broken, so that verdicts are made anew.
 _VERSION = "1"
 
@@ -77,9 +80,10 @@ def outcomes(read: Callable[[Source], Outcome], items: Sequence[Source], log, ti
     """What `read` says of every item, on several threads; a progress bar shows the title."""
     with log.progress(title, len(items)) as advance, ThreadPoolExecutor(THREADS) as pool:
         said = []
-        for outcome in pool.map(read, items):
-            said.append(outcome)
-            advance(1)
+        for start in range(0, len(items), _TOGETHER):  # M107: a waiting item takes 2 KB
+            for outcome in pool.map(read, items[start : start + _TOGETHER]):
+                said.append(outcome)
+                advance(1)
     return said
 
 

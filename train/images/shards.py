@@ -79,14 +79,15 @@ def rows(path: Path, columns: Columns, several: bool) -> list[Row]:
 def _of_tar(path: Path, columns: Columns) -> Iterator[tuple[PictureInShard, object]]:
     """The pictures of a tar and their labels; the column of a file is its ending, and a dot leads into JSON."""
     (image,), (label,) = columns.texts, columns.labels
-    text = tars.text_of([label], str(path))
+    place = str(path)  # one string for all pictures
+    text = tars.text_of([label], place)
 
     def value(archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> object:
         if f".{ending}".endswith(ENDINGS):
-            return PictureInShard(f"{path}, {member.name}", str(path), member.offset_data, member.size)
+            return PictureInShard(f"{place}, {member.name}", place, member.offset_data, member.size)
         return text(archive, member, ending)
 
-    for key, files in tars.samples(str(path), value, is_stream=False):
+    for key, files in tars.samples(place, value, is_stream=False):
         where = f"{path}, {key}"
         pictures = {ending: file for ending, file in files.items() if isinstance(file, PictureInShard)}
         chosen = pictures.get(image) or (next(iter(pictures.values())) if len(pictures) == 1 else None)
@@ -121,8 +122,9 @@ def _of_columns(path: Path, columns: Columns) -> Iterator[tuple[PictureInShard, 
         return entries
 
     entries: Iterable[tuple[int, int, object]] = cache.json_value(copy.stem, make, companions=[copy])
+    place = str(copy)  # one string for all pictures
     for count, (start, size, value) in enumerate(entries, start=1):
-        yield PictureInShard(f"{path}, row {count}", str(copy), start, size), value
+        yield PictureInShard(f"{path}, row {count}", place, start, size), value
 
 
 class _Cells(Columns):
