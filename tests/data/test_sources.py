@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from train import UserError
-from train.data.sources import builtin, files, sources
+from train.data.sources import builtin, files, opening, sources
 from train.files import cache
 from train.settings.schema import Data
 
@@ -125,6 +125,17 @@ def test_lines_of_a_blank_file(tmp_path):
             files.read_lines(path)
     path.write_text("a\n\nb\n")
     assert files.read_lines(path) == ["a", "", "b"]
+
+
+def test_byte_order_marks_of_files_that_were_joined(tmp_path, monkeypatch):
+    """They are no part of the first word of a line, however the file is read; within a line they are text."""
+    path = tmp_path / "joined.txt"
+    path.write_bytes("\ufeffone\r\n\ufefftwo\n\ufeff\nthr\ufeffee\r\ufefffour".encode())
+    expected = ["one", "two", "", "thr\ufeffee", "four"]
+    assert files.read_lines(path) == [line for _, line in opening.lines(str(path))] == expected
+    for size in range(1, 9):
+        monkeypatch.setattr(opening, "CHUNK", size)
+        assert "".join(opening.chunks_of(str(path))) == "\n".join(expected)
 
 
 def test_hold_out_needs_two_texts():

@@ -1,5 +1,6 @@
 """JSON and text from outside: what is read is what `json` reads, and what is refused says where."""
 
+import itertools
 import json
 
 import pytest
@@ -69,9 +70,9 @@ def test_bytes_of_text():
     assert decode_text(b"\xef\xbb\xbfa\r\n\xc3\xa9", "x") == "a\r\né"
     with pytest.raises(ValueError, match=r"x is not UTF-8 \(byte 2\)"):
         decode_text(b"a\n\xff", "x")
-    for order in ("utf-16-le", "utf-16-be"):
-        with pytest.raises(ValueError, match="x is UTF-16.*iconv -f UTF-16 -t UTF-8"):
-            decode_text("\ufeffa".encode(order), "x")
+    for bits, order in itertools.product((16, 32), ("le", "be")):
+        with pytest.raises(ValueError, match=f"x is UTF-{bits}.*iconv -f UTF-{bits} -t UTF-8"):
+            decode_text("\ufeffa".encode(f"utf-{bits}-{order}"), "x")
     with pytest.raises(ValueError, match="x is a binary file: line 200001 has a NUL byte"):
         decode_text(b"a\n" * 200_000 + b"\0", "x")
     check_text("x", "é😀")

@@ -21,8 +21,9 @@ MAX_DEPTH = 64
 
 def decode_text(data: bytes | bytearray, where: str) -> str:
     """UTF-8, with or without a byte order mark -> text. Raises ValueError for NUL and for bytes that are not UTF-8."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{where} is UTF-16, as spreadsheets write it; convert it with iconv -f UTF-16 -t UTF-8")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:4] == b"\0\0\xfe\xff":
+        name = "UTF-32" if b"\0\0" in data[:4] else "UTF-16"
+        raise ValueError(f"{where} is {name}, as spreadsheets write it; convert it with iconv -f {name} -t UTF-8")
     zero = data.find(b"\0")
     if zero >= 0:
         line = data.count(b"\n", 0, zero) + 1

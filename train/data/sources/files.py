@@ -225,7 +225,7 @@ def table_rows(path: str, kind: str, lines: Iterable[str], data: Data, columns: 
         names, hint = [str(column) for column in range(1, len(names) + 1)], ""
         rows = itertools.chain([first], rows)
     for line_number, cells in rows:
-        if data.header and len(cells) > 1 and [cells[0].removeprefix("\ufeff"), *cells[1:]] == names:
+        if data.header and cells == names and len(cells) > 1:
             raise UserError(f"{path}, line {line_number} names the columns again; leave that line out")
         if isinstance(columns, Columns) and not any(cell.strip() for cell in cells):
             yield dict.fromkeys((*columns.texts, *columns.labels), "")

@@ -33,6 +33,9 @@ DECOMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {
     ".zst": _zstd,
 }
 
+# The byte order mark.
+MARK = "\ufeff"
+
 # What is raised of a compressed file that is damaged; some errors of the system have no number.
 DAMAGES = (EOFError, zlib.error, lzma.LZMAError, OSError)
 
@@ -94,7 +97,7 @@ def opened(path: str, start: int = 0) -> Iterator[IO[bytes]]:
 def lines(path: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, from 1 on, without their ends; of those that begin at the bytes `start` to `end` - 1.
 
-    A line ends with a line feed, a carriage return, or both.
+    A line ends with a line feed, a carriage return, or both. Files that were joined have byte order marks before lines.
     """
     with opened(path, max(0, start - 1)) as file:
         place = start + len(file.readline()) - 1 if start else 0
@@ -107,23 +110,29 @@ def lines(path: str, start: int = 0, end: int | None = None) -> Iterator[tuple[i
             if "\0" in text:
                 with user_errors():
                     json_text.decode_text(raw, f"{path}, byte {place}" if start else f"{path}, line {line_number + 1}")
-            text = text.removesuffix("\n") if place else text.removesuffix("\n").removeprefix("\ufeff")
+            text = text.removesuffix("\n")
             for line in text.removesuffix("\r").split("\r") if "\r" in text else (text,):
                 line_number += 1
-                yield line_number, line
+                yield line_number, line.removeprefix(MARK)
             place += len(raw)
+
+
+def without_marks(text: str) -> str:
+    """A text without byte order marks at the beginning of lines, where files were joined."""
+    return text.replace(f"\n{MARK}", "\n")
 
 
 def chunks_of(path: str) -> Iterator[str]:
     """The text of a file in chunks, in which a line feed ends every line."""
     with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
-        place = 0
+        place, ends_line = 0, False
         try:
             while chunk := text.read(CHUNK):
                 if "\0" in chunk:
                     raise UserError(f"{path} is a binary file: there is a NUL in it; give a text file")
-                yield chunk
                 place += len(chunk)
+                yield without_marks(chunk.removeprefix(MARK) if ends_line else chunk)
+                ends_line = chunk.endswith("\n")
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{path} is not UTF-8 (behind character {place}); convert it, for example with iconv -t UTF-8"

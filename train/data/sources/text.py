@@ -11,7 +11,7 @@ from typing import IO
 
 from tfm.options import json_text
 from train import UserError
-from train.data.sources.opening import DECOMPRESSED, sentences
+from train.data.sources.opening import DECOMPRESSED, sentences, without_marks
 from train.devices import cpu
 from train.settings.gate import user_errors
 
@@ -33,7 +33,7 @@ def read_text(path: Path, lone_returns: bool = True) -> str:
     with user_errors():
         text = json_text.decode_text(data, str(path))
     text = text.replace("\r\n", "\n")
-    return text.replace("\r", "\n") if lone_returns else text
+    return without_marks(text.replace("\r", "\n") if lone_returns else text)
 
 
 def _limited(file: IO[bytes], path: Path) -> bytes:
