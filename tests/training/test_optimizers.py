@@ -20,6 +20,7 @@ from train.settings.optim import Optim
 from train.tasks.mlm.task import MLM
 from train.training import eight_bits, optimizers, step, stochastic_rounding
 from train.training import optimizer as optim
+from train.training.matrices import JORDAN, POLAR_EXPRESS, matrix_axes, newton_schulz
 
 MODEL = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, length=16, pad_vocab_to=64, dropout=0.0)
 SPECS = tfm.masked_lm_specs(MODEL)
@@ -358,9 +359,9 @@ def test_matrices_are_those_of_the_specs():
         shape, cut = spec.shape, first + spec.inputs
         is_matrix = spec.decay and spec.inputs > 0 and cut < len(shape)
         expected = (shape[first:cut], shape[cut:]) if is_matrix else ((), ())
-        sizes = tuple(tuple(shape[axis] for axis in axes) for axes in optimizers.matrix_axes(spec))
+        sizes = tuple(tuple(shape[axis] for axis in axes) for axes in matrix_axes(spec))
         assert sizes == expected, (name, spec.axes)
-        assert all(axis < 0 for axes in optimizers.matrix_axes(spec) for axis in axes), "with or without layers before"
+        assert all(axis < 0 for axes in matrix_axes(spec) for axis in axes), "with or without layers before"
 
 
 @pytest.mark.slow
@@ -378,7 +379,7 @@ def test_matrices_of_low_rank_updates_multiply_to_that_of_the_kernel(fill):
 
 def by_spec(spec, x):
     """The matrices of the layers of a parameter, by the axes that optimizers take."""
-    inputs, _ = optimizers.matrix_axes(spec)
+    inputs, _ = matrix_axes(spec)
     layers = x if spec.axes[0] == "L" else x[None]
     return [np.reshape(layer, (np.prod([x.shape[axis] for axis in inputs]), -1)) for layer in layers]
 
@@ -398,12 +399,43 @@ def test_muon_of_the_low_rank_update_of_an_output(fill):
         assert values.max() < 1.25
 
 
-def test_what_muon_makes_is_nearly_orthogonal():
+@pytest.mark.parametrize(
+    ("steps", "low", "high"), [(JORDAN, 0.65, 1.25), (POLAR_EXPRESS, 0.86, 1.13)], ids=["jordan", "pe"]
+)
+def test_what_muon_makes_is_nearly_orthogonal(steps, low, high):
     x = np.random.default_rng(0).normal(size=(2, 48, 16)).astype(np.float32)
     for matrix in (x, x.swapaxes(1, 2)):
-        values = np.linalg.svd(np.asarray(optimizers.newton_schulz(jnp.asarray(matrix))), compute_uv=False)
-        assert values.min() > 0.65
-        assert values.max() < 1.25
+        values = np.linalg.svd(np.asarray(newton_schulz(jnp.asarray(matrix), steps)), compute_uv=False)
+        assert values.min() > low
+        assert values.max() < high
+
+
+def by_neurons(directions, decay):
+    """The updates of NorMuon [I,O] in some steps, each a direction with equal singular values (Li et al. 2025)."""
+    moment = 0.0
+    for direction in directions:
+        left, _, right = np.linalg.svd(direction, full_matrices=False)
+        nearest = left @ right
+        moment = decay * moment + (1 - decay) * np.square(nearest).mean(0)
+        update = nearest / np.sqrt(moment)
+        yield 0.2 * update / root_mean_square(update)
+
+
+def test_normuon_against_a_singular_value_decomposition(fill):
+    """Five polynomials come within some percent of the nearest matrix with equal singular values."""
+    several = 0
+    for spec, start, first, second, grad_1, grad_2 in updated("normuon", fill, beta2=0.3):
+        if not spec.decay or set(spec.axes) & set("VPYC"):
+            continue
+        several += 1
+        momenta = 1.9 * grad_1, grad_2 + 0.9 * (0.9 * grad_1 + grad_2)
+        layers = zip(*(matrices(spec, leaf) for leaf in (start, first, second, *momenta)), strict=True)
+        for before, moved, last, *directions in layers:
+            for at, then, by in zip((before, moved), (moved, last), by_neurons(directions, 0.3), strict=True):
+                step_of = (at - then) / RATE - DECAY * at
+                assert np.vdot(step_of, by) / np.linalg.norm(step_of) / np.linalg.norm(by) > 0.97, spec.axes
+                np.testing.assert_allclose(root_mean_square(step_of), 0.2, rtol=1e-3)
+    assert several > 3
 
 
 # What is kept
@@ -431,13 +463,13 @@ def test_moments_are_sharded_as_parameters_and_stay_so(name, sizes):
     assert kinds(updates) == kinds(params)
     assert kinds(after) == kinds(state)
     homes = {(leaf.shape, leaf.sharding.spec) for leaf in jax.tree.leaves(params)}
-    if name == "adafactor":  # axes of size 1 are whole, the others as in the parameter
+    if name in ("adafactor", "normuon"):  # axes of size 1 are whole, the others as in the parameter
         cut = lambda leaf, axes: jax.P(
             *(None if n - len(leaf.shape) in axes else place for n, place in enumerate(leaf.sharding.spec))
         )
         size = lambda leaf, axes: tuple(1 if n - leaf.ndim in axes else size for n, size in enumerate(leaf.shape))
         pairs = list(zip(jax.tree.leaves(specs), jax.tree.leaves(params), strict=True))
-        homes |= {(size(leaf, axes), cut(leaf, axes)) for spec, leaf in pairs for axes in optimizers.matrix_axes(spec)}
+        homes |= {(size(leaf, axes), cut(leaf, axes)) for spec, leaf in pairs for axes in matrix_axes(spec)}
     moments = [leaf for leaf in jax.tree.leaves(state) if leaf.ndim]
     assert len(moments) >= len(jax.tree.leaves(params))
     for leaf in moments:
@@ -579,7 +611,7 @@ class Trainer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adafactor", "lion", "muon"])
+@pytest.mark.parametrize("name", ["adafactor", "lion", "muon", "normuon"])
 def test_it_learns_the_same_on_eight_devices_and_after_an_interruption(name, tmp_path):
     """On a restored state the same program runs."""
     sharded, single = Trainer(tfm.make_mesh(2, 2, 2), name, MODEL), Trainer(one_device(), name, MODEL)

@@ -10,8 +10,9 @@ from train.settings.limits import MAX_STEPS, STEPS
 class Optim:
     """The optimizer.
 
-    name: adamw | stable_adamw | schedule_free | adafactor | lion | muon | sgd: two moments, two, one and weights, a
-        factored one, one, one for matrices and two for the rest, or a momentum
+    name: adamw | stable_adamw | schedule_free | adafactor | lion | muon | normuon | sgd: two moments, two, one and
+        weights, a factored one, one, one for matrices and two for the rest, the same and one of each neuron, or a
+        momentum
     rate: peak learning rate
     warmup: steps of linear warm-up, or their share of all steps where less than 1
     schedule: linear | cosine | 1-sqrt | noam (inverse root) | constant | wsd (stable, then decay): after the warm-up
@@ -33,7 +34,7 @@ class Optim:
     base_layers: layers of that model (CompleteP: Dey et al. 2025)
     """
 
-    name: Literal["adamw", "stable_adamw", "schedule_free", "adafactor", "lion", "muon", "sgd"] = "adamw"
+    name: Literal["adamw", "stable_adamw", "schedule_free", "adafactor", "lion", "muon", "normuon", "sgd"] = "adamw"
     rate: float = 1e-3
     warmup: float = 0.1
     schedule: Literal["linear", "cosine", "1-sqrt", "noam", "constant", "wsd"] = "linear"
@@ -69,7 +70,7 @@ class Optim:
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
         if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay={self.layer_decay} must be more than 0 and at most 1; 0.8 is usual")
-        if (self.base_width or self.base_layers) and self.name in ("muon", "sgd"):
+        if (self.base_width or self.base_layers) and self.name in ("muon", "normuon", "sgd"):
             raise ValueError(
                 "base_width and base_layers are for updates that do not grow with the gradient, element by element, "
                 f"and not for name={self.name}; say name=adamw"

@@ -1,24 +1,19 @@
-"""The optimizers by name: functions of the options, a learning rate and the specs of the parameters.
+"""The optimizers by name: functions of the options, a learning rate and the specs of the parameters."""
 
-Optimizers that look at matrices find them by the specs: `Spec.inputs` says which axes of a leaf are the inputs of a
-product. Leaves are stacked along L, and inputs and outputs of a matrix may have several axes.
-"""
-
-import itertools
-import math
-import operator
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jax.sharding import PartitionSpec, reshard
 from optax import contrib
 
 import tfm
 from tfm.params import PyTree
 from train.settings.optim import Optim
+from train.training import matrices
+from train.training.matrices import is_masked, maps_vectors, matrix_axes, scale_by_neurons
 
 
 def adamw(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
@@ -58,14 +53,30 @@ def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
     Updates are as large as those of AdamW (Liu et al. 2025, eq. 4), as with `adjust_lr_fn="match_rms_adamw"` of torch.
     `options.beta1` is the momentum too, Nesterov's. The polynomial is in float32, that of torch in bfloat16.
     """
-    matrices = optax.chain(
-        optax.trace(options.beta1, nesterov=True),
-        optax.stateless(lambda updates, params: jax.tree.map(orthogonal, updates, specs, is_leaf=_is_masked)),
-        decayed(options, specs),
-        optax.scale_by_learning_rate(rate),
-    )
-    labels = jax.tree.map(lambda spec: "muon" if _maps_vectors(spec) else "adamw", specs)
-    return optax.partition({"muon": matrices, "adamw": adamw(options, rate, specs)}, labels)
+    return _by_matrices(options, rate, specs, _orthogonal(specs, matrices.JORDAN))
+
+
+def normuon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
+    """`muon` by better polynomials, with a second moment of each neuron (NorMuon: Li et al. 2025), whose decay is
+    `options.beta2`."""
+    orthogonal = _orthogonal(specs, matrices.POLAR_EXPRESS)
+    return _by_matrices(options, rate, specs, orthogonal, scale_by_neurons(specs, options.beta2))
+
+
+def _orthogonal(specs, steps: matrices.Polynomials) -> optax.GradientTransformation:
+    """Updates of matrices with equal singular values."""
+    of_leaf = partial(matrices.orthogonal, steps=steps)
+    return optax.stateless(lambda updates, params: jax.tree.map(of_leaf, updates, specs, is_leaf=is_masked))
+
+
+def _by_matrices(
+    options: Optim, rate: optax.Schedule, specs, *transforms: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """Transforms of a momentum for the matrices of layers; AdamW for the rest."""
+    momentum = optax.trace(options.beta1, nesterov=True)
+    of_matrices = optax.chain(momentum, *transforms, decayed(options, specs), optax.scale_by_learning_rate(rate))
+    labels = jax.tree.map(lambda spec: "muon" if maps_vectors(spec) else "adamw", specs)
+    return optax.partition({"muon": of_matrices, "adamw": adamw(options, rate, specs)}, labels)
 
 
 def sgd(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
@@ -105,34 +116,16 @@ OPTIMIZERS = {
     "adafactor": adafactor,
     "lion": lion,
     "muon": muon,
+    "normuon": normuon,
     "sgd": sgd,
 }
-
-# Axes of tables and of classes.
-_TABLE_AXES = set("VPYC")
-
-
-def _maps_vectors(spec: tfm.Spec) -> bool:
-    """Whether a parameter is a matrix of layers: tables are looked up, and classes are chosen."""
-    return bool(matrix_axes(spec)[0]) and not set(spec.axes) & _TABLE_AXES
-
-
-def matrix_axes(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The input axes and the output axes of a matrix or table, counted from the last; none for other parameters.
-
-    A parameter whose axes are all inputs is a vector.
-    """
-    axes = tuple(range(-len(spec.axes.removeprefix("L")), 0))
-    if not spec.decay or not 0 < spec.inputs < len(axes):
-        return (), ()
-    return axes[: spec.inputs], axes[spec.inputs :]
 
 
 def decayed(options: Optim, specs) -> optax.GradientTransformation:
     """Adds weight decay to updates of matrices, before the rate and its sign."""
 
     def add(spec, update, param):
-        return update + _decay_of(options, spec, update, param) if spec.decay and not _is_masked(update) else update
+        return update + _decay_of(options, spec, update, param) if spec.decay and not is_masked(update) else update
 
     return optax.stateless(lambda updates, params: jax.tree.map(add, specs, updates, params))
 
@@ -235,43 +228,3 @@ def _scaled(spec, gradient, moments):
     update = gradient * jax.lax.rsqrt(moments[0])
     axes = tuple(range(spec.axes.startswith("L"), update.ndim))
     return update / jnp.maximum(1, jnp.sqrt(jnp.square(update).mean(axes, keepdims=True)))
-
-
-def orthogonal(update: Array, spec: tfm.Spec) -> Array:
-    """About the nearest matrix with equal singular values and root mean square 0.2, for each layer.
-
-    This needs matrices that are not sharded: layers are sharded over as many devices as divide them, and the result as
-    the update was. Muon of optax has no place for that (M58).
-    """
-    if _is_masked(update):
-        return update
-    inputs, outputs = (math.prod(update.shape[axis] for axis in axes) for axes in matrix_axes(spec))
-    sharding = jax.typeof(update).sharding
-    if not sharding.mesh.empty:
-        layer_axes = _layer_axes(sharding.mesh, update.shape[0]) if spec.axes.startswith("L") else None
-        update = reshard(update, PartitionSpec(layer_axes))
-    matrices = newton_schulz(update.reshape(-1, inputs, outputs)).reshape(update.shape)
-    result = matrices * (0.2 * max(inputs, outputs) ** 0.5)
-    return result if sharding.mesh.empty else reshard(result, sharding)
-
-
-def newton_schulz(x: Array) -> Array:
-    """x [L,I,O] -> [L,I,O] with singular values between 0.7 and 1.2: five polynomial steps (Jordan et al. 2024)."""
-    x = x / (jnp.sqrt(jnp.square(x).sum((1, 2), keepdims=True)) + 1e-8)
-    flat = x.shape[1] > x.shape[2]
-    x = x.mT if flat else x
-    for _ in range(5):
-        gram = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return x.mT if flat else x
-
-
-def _layer_axes(mesh, layers: int) -> tuple[str, ...]:
-    """The first mesh axes whose product divides the layers."""
-    sizes = itertools.accumulate(mesh.shape.values(), operator.mul)
-    return tuple(name for name, size in zip(mesh.axis_names, sizes, strict=True) if layers % size == 0)
-
-
-def _is_masked(leaf: object) -> bool:
-    """Whether another optimizer has the parameter."""
-    return isinstance(leaf, optax.MaskedNode)
