@@ -151,3 +151,12 @@ class Refusal(Proxy):
     def hand_on(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.refuse(self.code)
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[str]:
+    """The address of a server that takes connections and answers nothing."""
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        server.listen(100)
+        yield f"http://localhost:{server.getsockname()[1]}"

@@ -6,6 +6,7 @@ It needs `pip install gcp-storage-emulator` and the extra [gcs].
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +14,15 @@ import time
 import urllib.request
 from pathlib import Path
 
+import fsspec
 import jax
 import numpy as np
 import pytest
-from runs.bucket_server import Proxy, bucket_server, refusing_server
+from devices.test_distributed import end, free_port
+from runs.bucket_server import Proxy, bucket_server, refusing_server, silent_server
 from small import call, write_text
 
-from train import evaluate
+from train import evaluate, export, predict, prune
 from train.main import main
 from train.runs.run_folder import open_folder
 
@@ -73,6 +76,13 @@ def begin(*flags):
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+def begin_pair(monkeypatch, *flags):
+    """The command in two processes of four devices each."""
+    monkeypatch.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4")
+    cluster = [f"--distributed.coordinator=localhost:{free_port()}", "--distributed.processes=2"]
+    return [begin(*flags, *cluster, f"--distributed.process={process}") for process in range(2)]
+
+
 def wait_for(server, process, checkpoint):
     """Waits until a process has saved a checkpoint: its own mark is the last, behind those of its parts."""
     while f"{checkpoint}/commit_success.txt" not in names(server, checkpoint):
@@ -114,6 +124,96 @@ def test_a_killed_run_goes_on_bit_for_bit(bucket, server):
     assert losses("killed") == losses("local")
     results = [call(evaluate.main, f"--run={run}")[1] for run in ("killed", "local")]
     assert results[0].replace("killed", "local") == results[1]
+
+
+def test_two_processes_save_to_one_bucket(bucket, server, monkeypatch):
+    """They, and one process that goes on, have the losses of one process. What a killed one leaves is gone on with."""
+    url, flags = "gs://bucket/runs/pair", [*FLAGS, "--out=pair", "--checkpoint.folder=gs://bucket/runs/pair"]
+    with monkeypatch.context() as patch:
+        end(begin_pair(patch, *flags, "--stop-at=5"))
+        said = end(begin_pair(patch, "--resume", "--out=pair", "--stop-at=10"))
+    assert f"going on from step 5 of {url}" in said[0]
+    end([begin("--resume", "--out=pair")])
+    expected, actual = losses("local"), losses("pair")
+    assert actual.keys() == expected.keys()
+    np.testing.assert_allclose([actual[key] for key in expected], [*expected.values()], rtol=0, atol=1e-5)
+
+    flags = ["--resume", "--out=pair", "--distributed.patience=15"]
+    with monkeypatch.context() as patch:
+        pair = begin_pair(patch, *flags, "--steps=1000000")
+        wait_for(server, pair[0], "runs/pair/25")
+        pair[1].send_signal(signal.SIGKILL)
+        said = pair[0].communicate(timeout=120)[1]
+        assert pair[0].returncode == 75, said
+        newest = max(int(name.split("/")[2]) for name in names(server, "runs/pair/") if name.count("/") == 3)
+        assert "going on from step" in end(begin_pair(patch, *flags, f"--stop-at={newest + 5}"))[0]
+
+
+COMMANDS = {
+    "evaluate": (evaluate.main, ()),
+    "predict": (predict.main, ("--text=the [MASK] sat",)),
+    "export": (export.main, ("--to=made",)),
+    "prune": (prune.main, ("--heads=0.5", "--to=made")),
+}
+
+
+@pytest.fixture
+def kept(bucket, server):
+    """The URL of a run whose checkpoints lie in the bucket."""
+    url = "gs://bucket/runs/kept"
+    if not Path("kept").exists():
+        end([begin(*FLAGS, "--out=kept", f"--checkpoint.folder={url}")])  # on the devices of the local run
+    return url
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_read_a_run_of_a_bucket(kept, name):
+    """They answer as for a run with its checkpoints in its folder."""
+    command, flags = COMMANDS[name]
+    answers, files = [], []
+    for run in ("local", "kept"):
+        code, out, err = call(command, f"--run={run}", *flags)
+        assert code == 0, err
+        answers.append(out)
+        weights = Path("made/model.safetensors")
+        files.append(weights.read_bytes() if weights.exists() else b"")
+        shutil.rmtree("made", ignore_errors=True)
+    assert answers[0] == answers[1]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_say_what_a_bucket_lacks(kept, name, server, monkeypatch):
+    """Rights, the bucket itself, and a file of the checkpoint: a sentence, and nothing is made."""
+    command, flags = COMMANDS[name]
+    (file, *_) = [name for name in names(server, "runs/kept/20/params/") if "/d/" in name]
+    sentences = {403: "your account may not read and write there", 404: "the bucket, or something in it, is absent"}
+    for refusal, sentence in sentences.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(Proxy, "refuses", refusal)
+            code, out, err = call(command, "--run=kept", *flags)
+        assert (code, out) == (2, "")
+        assert f"error: {kept}: {sentence}" in err.splitlines()[-1]
+    system = fsspec.filesystem("gs")
+    content = system.cat(f"bucket/{file}")
+    system.rm(f"bucket/{file}")
+    code, out, err = call(command, "--run=kept", *flags)
+    system.pipe(f"bucket/{file}", content)
+    assert (code, out) == (2, "")
+    assert f"error: checkpoint 20 of {kept} is damaged ({file.partition('/20/')[2]} is missing)" in err
+    assert not Path("made").exists()
+
+
+def test_a_bucket_that_never_answers_is_a_sentence(kept, monkeypatch):
+    """gcsfs alone would wait for half an hour."""
+    with silent_server() as address:
+        speak_to(monkeypatch, address)
+        command = [sys.executable, "-m", "train.evaluate", "--run=kept"]
+        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    assert ended.returncode == 2
+    assert f"error: {kept}: it cannot be reached; check the network" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_second_run_is_refused_while_the_first_trains(bucket, server):

@@ -4,6 +4,7 @@ A bucket has no folders that could be renamed: a checkpoint is there from the mo
 """
 
 import contextlib
+import logging
 import re
 import traceback
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ Folder: TypeAlias = "Path | epath.Path"
 
 # Orbax writes it into a checkpoint of a bucket when all other files are there.
 COMMITTED = "commit_success.txt"
+
+# Seconds without a byte after which a request is sent again; gcsfs does so six times, and by itself after 300 s.
+_SILENCE = 20.0
 
 # Who speaks of a bucket: packages, and TensorStore by the words of its messages.
 _PACKAGES = {"gcsfs", "google", "aiohttp", "requests", "urllib3"}
@@ -38,7 +42,7 @@ _FAULTS = (
         "raise it, or save less often (--checkpoint.every)",
     ),
     (
-        r"NOT_FOUND|\b404\b|[Nn]ot [Ff]ound|No such|does not exist",
+        r"NOT_FOUND|\b404\b|[Nn]ot ?[Ff]ound|No such|does not exist",
         "the bucket, or something in it, is absent",
         "check the name, and make the bucket",
     ),
@@ -64,8 +68,13 @@ def open_folder(url: str) -> "epath.Path":
         fsspec.get_filesystem_class("gs")
     except ImportError as error:
         raise UserError(f"{url} needs the package gcsfs: pip install 'tfm[gcs]'") from error
-    # What TensorStore writes is not in a list that fsspec keeps.
-    fsspec.config.conf.setdefault("gs", {})["use_listings_cache"] = False
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises
+    options = fsspec.config.conf.setdefault("gs", {})
+    options["use_listings_cache"] = False  # what TensorStore writes is not in a list that fsspec keeps
+    with contextlib.suppress(ImportError):  # of a file system that is not gcsfs
+        from aiohttp import ClientTimeout
+
+        options["requests_timeout"] = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
     return epath.Path(url)
 
 
