@@ -77,8 +77,11 @@ def _of_python(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]
 
 
 def tokenizer_of(run: Run, train: Sequence[str], log: Log) -> Any:
-    """The tokenizer of a run that takes over none: that of its store, or as --tokenizer says."""
-    return train.tokenizer() if isinstance(train, StoredText) else tokenize.load(run.tokenizer, train, log)
+    """The tokenizer of a run that takes over none: that of its store, unless a file is named, or as --tokenizer says."""
+    if isinstance(train, StoredText) and not run.tokenizer.path:
+        log.info("the tokenizer is that of the store; --tokenizer trains none")
+        return train.tokenizer()
+    return tokenize.load(run.tokenizer, train, log)
 
 
 def train_tokens(

@@ -378,8 +378,11 @@ def test_large_files_of_lines_are_cut(tmp_path, monkeypatch, size):
 
 def test_the_tokenizer_of_a_run(texts, tmp_path, capsys):
     """A store of another tokenizer than that of --init is refused."""
+    from train.data import documents as read_documents
     from train.data.store.texts import StoredText
+    from train.screens.console import Log
     from train.settings import schema
+    from train.tasks import resolve
     from train.text import tokenize
 
     store = tmp_path / "store"
@@ -390,6 +393,13 @@ def test_the_tokenizer_of_a_run(texts, tmp_path, capsys):
     other_tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert run(*flags(texts, store), f"--tokenizer.path={tmp_path}/tokenizer.json") == 2
     assert "has another tokenizer" in capsys.readouterr().err
+    named, _ = resolve.resolve(["--task=mlm", f"--tokenizer.path={tmp_path}/tokenizer.json"], None, None)
+    unnamed, _ = resolve.resolve(["--task=mlm"], None, None)
+    text = StoredText.of(str(store), ("train",))
+    own, of_store = (read_documents.tokenizer_of(of_run, text, Log()) for of_run in (named, unnamed))
+    assert tokenize.fingerprint(own) == tokenize.fingerprint(other_tokenizer)
+    assert tokenize.fingerprint(of_store) == tokenize.fingerprint(text.tokenizer())
+    assert "--tokenizer trains none" in capsys.readouterr().err
 
 
 @pytest.mark.slow
