@@ -77,7 +77,7 @@ def _of_python(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]
 
 
 def tokenizer_of(run: Run, train: Sequence[str], log: Log) -> Any:
-    """The tokenizer of a run that takes over none: that of its store, unless a file is named, or as --tokenizer says."""
+    """The tokenizer of a run that takes over none: that of its store if no file is named, else as --tokenizer says."""
     if isinstance(train, StoredText) and not run.tokenizer.path:
         log.info("the tokenizer is that of the store; --tokenizer trains none")
         return train.tokenizer()
