@@ -19,6 +19,7 @@ from train.tasks.lm.task import LM
 from train.tasks.table import TASKS
 from train.training import loss_scale, startup, step
 from train.training import optimizer as optim
+from train.training.job import device_batch
 
 MODEL = tfm.Config(layers=1, heads=2, width=16, ffn=16, vocab=60, length=16, pad_vocab_to=64, dropout=0.0)
 SPECS = tfm.causal_lm_specs(MODEL)
@@ -118,7 +119,7 @@ def test_a_step_of_every_task(task):
         config, corpus = startup.prepare([*flags, f"--model.dtype={dtype}"], Log(quiet=True))
         job = startup.job_on_mesh(config, Log(quiet=True))
         with jax.set_mesh(job.mesh):
-            _, sums = job.train_step(job.new_state(), job.device_batch(corpus, 0))
+            _, sums = job.train_step(job.new_state(), device_batch(job, corpus, 0))
         norms[dtype] = [float(sums["loss"]), float(sums["grad_norm"])]
     np.testing.assert_allclose(norms["float16"], norms["float32"], rtol=0.01)
 

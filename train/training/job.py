@@ -99,11 +99,6 @@ class Job:
         """The step that the trainer runs: (state, batch) -> (state, sums)."""
         return train_step_for(self, 1)
 
-    def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
-        """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
-        rows = functools.partial(feed.local_rows, self.mesh, self.run.batch.accumulate)
-        return batch_to_devices(self, corpus.batch_ahead(n, rows))
-
 
 def is_scaled(run: Run) -> bool:
     """Whether the loss has a scale: some of its gradients are float16."""
@@ -118,6 +113,12 @@ def extra_of(job: Job) -> Extra:
 def extra_of_state(state: State) -> Extra:
     """What the loss of the first part reads beside the batch."""
     return Extra(jax.tree.map(lambda leaf: leaf[0], state.memory), state.teacher)
+
+
+def device_batch(job: Job, corpus, n: int) -> dict[str, jax.Array]:
+    """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
+    rows = functools.partial(feed.local_rows, job.mesh, job.run.batch.accumulate)
+    return batch_to_devices(job, corpus.batch_ahead(n, rows))
 
 
 def batch_to_devices(job: Job, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:

@@ -23,7 +23,7 @@ from train.tasks import phases, table
 from train.tasks.phases import StepRange
 from train.text import control_tokens
 from train.training.evaluation import Evaluator
-from train.training.job import Job, batch_tokens, planned_shapes, tokens_per_step, train_step_for
+from train.training.job import Job, batch_tokens, device_batch, planned_shapes, tokens_per_step, train_step_for
 from train.training.rates import rates
 from train.training.recompilation import Guard
 
@@ -46,7 +46,7 @@ class PhaseJob:
 
     def batch(self, step: int) -> dict[str, jax.Array]:
         """The batch of a step, from 0, on the devices."""
-        return self.job.device_batch(self.corpus, step)
+        return device_batch(self.job, self.corpus, step)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from train.tasks.record import HEAD_CLASSES
 from train.text import control_tokens, tokenize
 from train.training import initial_vectors, loss_scale, resumption, step
 from train.training.early_stopping import EarlyStopping
-from train.training.job import Job, is_scaled
+from train.training.job import Job, device_batch, is_scaled
 from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
 
@@ -208,7 +208,7 @@ def _calibrated(job: Job, state: State, corpus: Corpus) -> State:
     """A fresh state whose residual scheme has seen the first batch, where it asks for one (`tfm.calibrate`)."""
     if not tfm.needs_calibration(job.model):
         return state
-    batch = job.device_batch(corpus, 0)
+    batch = device_batch(job, corpus, 0)
     fields = [(batch[name][0], field) for name, field in job.batch_spec.items() if field.counts_tokens]
     # A row may have several texts.
     tokens = [array.reshape(-1, array.shape[-1]) if "T" in field.axes else array for array, field in fields]

@@ -16,7 +16,7 @@ from train.losses.teaching import with_totals
 from train.runs.tuning import specs_of
 from train.screens.console import Log
 from train.tasks import resolve, table
-from train.training.job import Job
+from train.training.job import Job, device_batch
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -97,7 +97,7 @@ def test_training_losses_by_source(stores, name):
     with jax.set_mesh(job.mesh):
         state = job.new_state()
         params = jax.device_get(state.params)
-        sums = jax.device_get(job.train_step(state, job.device_batch(corpus, 3))[1])
+        sums = jax.device_get(job.train_step(state, device_batch(job, corpus, 3))[1])
     batch = corpus.batch(3)
     sources = batch.pop("sources").argmax(1)
     assert np.bincount(sources).tolist() == [4, 12]

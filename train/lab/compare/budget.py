@@ -15,7 +15,7 @@ from train.planning.estimate import estimate, explain_oom
 from train.runs import run_folder
 from train.screens.console import Log
 from train.training import startup
-from train.training.job import tokens_per_step
+from train.training.job import device_batch, tokens_per_step
 
 FILE = "plan.json"
 
@@ -77,7 +77,7 @@ def _costs(row: TableRow, words: list[str], reference: list[str], budget: str) -
         run, corpus = startup.prepare(words, log)
         job = startup.job_on_mesh(run, log)
         with explain_oom(job):
-            estimate(job, job.device_batch(corpus, 0))
+            estimate(job, device_batch(job, corpus, 0))
             several = bool(corpus.train[0].buckets)
             flops = timing.mean_flops(job, corpus.batch, _BATCHES if several else 1)
             seconds = None

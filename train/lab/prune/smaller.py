@@ -21,7 +21,7 @@ from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, checkpoints_of
 from train.runs.saved import SavedCheckpoints
 from train.screens.console import Log
-from train.training.job import Job
+from train.training.job import Job, device_batch
 
 # Training batches that are read, by how heads are scored.
 BATCHES = {"gradient": 16, "learned": 200}
@@ -44,7 +44,7 @@ def load_params(options: PruneOptions, folder: RunFolder | HfFolder, job: Job, l
 def score_heads(options: PruneOptions, job: Job, params: PyTree, corpus: Corpus) -> dict[str, np.ndarray]:
     """The scores of the heads, on training batches."""
     count = options.batches or BATCHES[options.by]
-    batches = ({name: field[0] for name, field in job.device_batch(corpus, n).items()} for n in range(count))
+    batches = ({name: field[0] for name, field in device_batch(job, corpus, n).items()} for n in range(count))
     if options.by == "gradient":
         scores = by_gradient(job.task.loss, job.model, params, batches)
     else:
