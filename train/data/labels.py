@@ -106,9 +106,9 @@ def warn_of_one_name(names: Sequence[str]) -> None:
     spelled: dict[object, str] = {}
     for name in names:
         visible = (mark for mark in unicodedata.normalize("NFKC", name) if unicodedata.category(mark) != "Cf")
-        number = _number(name)
-        is_exact = number is not None and abs(number) < 2**53
-        first = spelled.setdefault(number if is_exact else " ".join("".join(visible).casefold().split()), name)
+        value = _number(name)
+        is_exact = value is not None and abs(value) < 2**53
+        first = spelled.setdefault(value if is_exact else " ".join("".join(visible).casefold().split()), name)
         if first != name:
             warnings.warn(
                 f"the classes {first!r} and {name!r} count as two; write them in one way if they are one", stacklevel=2
