@@ -374,6 +374,7 @@ def test_the_pipeline_of_transformers_finds_the_same_labels(capsys, tmp_path, mo
     assert (result["texts"], result["batch"]) == (50, 8)
     assert (result["peer_class"], result["same_texts"]) == ("BertForSequenceClassification", 1)
     assert min(result["texts_per_s"], result["peer_texts_per_s"]) > 0
+    pytest.importorskip("ctranslate2")
     assert bench.main(["--run=run", "--data=texts.txt", "--against=ctranslate2"]) == 2
     assert "--against=ctranslate2 translates, and --run=run classifies" in capsys.readouterr().err
 

@@ -24,13 +24,14 @@ def mean_of_means(plant):
 
     def by_part(original):
         def normalized(gradient):
-            grads, (sums, memory) = gradient
-            return jax.tree.map(lambda leaf: leaf / sums["weight"], grads), (sums, memory)
+            (grads, changes), (sums, memory) = gradient
+            return (jax.tree.map(lambda leaf: leaf / sums["weight"], grads), changes), (sums, memory)
 
-        def accumulate(compute, first, inputs):
-            grads, sums, memory = original(lambda *part: normalized(compute(*part)), normalized(first), inputs)
-            scale = sums["weight"] / step._parts(inputs)
-            return jax.tree.map(lambda leaf: leaf * scale, grads), sums, memory
+        def accumulate(compute, first, inputs, scale):
+            of_part = lambda *part: normalized(compute(*part))
+            (grads, changes), sums, memory = original(of_part, normalized(first), inputs, scale)
+            share = sums["weight"] / step._parts(inputs)
+            return (jax.tree.map(lambda leaf: leaf * share, grads), changes), sums, memory
 
         return accumulate
 

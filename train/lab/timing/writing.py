@@ -13,7 +13,6 @@ import numpy as np
 
 import tfm
 from train import UserError
-from train.data.batching import length_sorted_batches
 from train.lab.timing import random_task, timing
 from train.lab.timing.options import BenchOptions
 from train.lab.timing.peers.work import BeamShape, TextShape, TokenBatch
@@ -191,7 +190,8 @@ class Translations(FilePasses[list[int], list[int]]):
     def work(self) -> TextShape:
         """What a peer needs beside the model."""
         batches: list[TokenBatch] = []
-        for rows, count in length_sorted_batches([len(source) for source in self.texts], self.batch):
+        lengths = [translation.padded_length([source]) for source in self.texts]
+        for rows, count in translation.batches_of_one_length(lengths, self.batch):
             sources = [self.texts[row] for row in rows[:count]]
             length = translation.padded_length(sources)
             limit = translation.limit_new_tokens(self.model.config, self.template.decoder_prefix, 2 * length)

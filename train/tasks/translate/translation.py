@@ -135,12 +135,12 @@ def decode_sources(
         results = decode(model, [template.decoder_prefix] * len(rows), rows, limit)
         return list(zip(rows[:count].tolist(), results, strict=False))
 
-    sorted_batches = _batches_of_one_length([padded_length([source]) for source in sources], batches.size)
+    sorted_batches = batches_of_one_length([padded_length([source]) for source in sources], batches.size)
     for results in side_by_side(decode_batch, sorted_batches, batches.at_once):
         yield from results
 
 
-def _batches_of_one_length(lengths: Sequence[int], size: int) -> Iterator[tuple[np.ndarray, int]]:
+def batches_of_one_length(lengths: Sequence[int], size: int) -> Iterator[tuple[np.ndarray, int]]:
     """Batches of indices of equal padded lengths, the shortest first."""
     for length in sorted(set(lengths)):
         members = np.flatnonzero(np.asarray(lengths) == length)
