@@ -176,7 +176,7 @@ class Planner:
         job = self.job(run)
         with topology.installed_cudnn(), estimate.model_errors():
             program = forward_pass(job)
-            memory, traffic = step_memory(job, program), memory_traffic(job)
+            memory, traffic = step_memory(job, program=program), memory_traffic(job)
             report: Report = {
                 "mesh": dict(job.mesh.shape),
                 "tokens_a_step": batch_tokens(job),

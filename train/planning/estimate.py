@@ -62,7 +62,7 @@ def estimate(job: Job, batch) -> Estimate:
         program = forward_pass(job, part)
     peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype != "float32" else None
     peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
-    return Estimate(counting.kernels_of(program), step_memory(job, program), peak_seconds)
+    return Estimate(counting.kernels_of(program), step_memory(job, part, program), peak_seconds)
 
 
 class PhaseCosts(NamedTuple):

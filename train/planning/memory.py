@@ -21,19 +21,20 @@ from train.training.optimizer import Optimizer
 UNFUSED = 0.6
 
 
-def step_memory(job: Job, program: Jaxpr | None = None) -> dict[str, float]:
+def step_memory(job: Job, part=None, program: Jaxpr | None = None) -> dict[str, float]:
     """About how many bytes a step needs on a device, by purpose, and "all" of them.
 
-    `program` is the forward pass that leaves most (default: of the largest part of a batch). To `loss_memory` it adds
-    temporaries: gathered parameters under `fsdp`; and with remat, most of the values of one recomputed block and the
-    parameters in the dtype of products, which compilers keep.
+    `part` is one part of a batch (default: of the largest), and `program` its `forward_pass`, where that is at hand. To
+    `loss_memory` it adds temporaries: gathered parameters under `fsdp`; and with remat, most of the values of one
+    recomputed block and the parameters in the dtype of products, which compilers keep.
     """
-    memory = job_loss_memory(job, program)
+    memory = job_loss_memory(job, program or forward_pass(job, part))
     if job.run.batch.accumulate > 1:
         memory["gradients"] *= 2  # the sum over the parts, and the gradients of one part
     temporaries = _gathered_parameters(job) if job.mesh.shape.get("fsdp", 1) > 1 else 0
     if job.run.model.remat != "none":
-        block = job_loss_memory(without_remat(job))["activations"] * _largest_block(job.run)
+        kept = without_remat(job)
+        block = job_loss_memory(kept, forward_pass(kept, part))["activations"] * _largest_block(job.run)
         temporaries += UNFUSED * block
         width = jax.numpy.dtype(job.run.model.dtype).itemsize / 4
         temporaries += width * memory["parameters"] if width < 1 else 0
@@ -67,9 +68,9 @@ def forward_pass(job: Job, part=None) -> Jaxpr:
         return residuals(job.state, loss, (part, extra_of(job)), job.optimizer)
 
 
-def job_loss_memory(job: Job, program: Jaxpr | None = None) -> dict[str, float]:
-    """`loss_memory` of the job's loss, without "all"."""
-    memory = loss_memory(job.state, program or forward_pass(job), job.optimizer)
+def job_loss_memory(job: Job, program: Jaxpr) -> dict[str, float]:
+    """`loss_memory` of the job's loss, without "all"; `program` is its forward pass."""
+    memory = loss_memory(job.state, program, job.optimizer)
     del memory["all"]
     return memory
 

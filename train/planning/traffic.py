@@ -5,7 +5,7 @@ import math
 import jax
 
 from train.devices.topology import Topology
-from train.planning.memory import job_loss_memory, without_remat
+from train.planning.memory import forward_pass, job_loss_memory, without_remat
 from train.planning.report import Report
 from train.training.job import Job
 
@@ -16,7 +16,8 @@ def memory_traffic(job: Job) -> float:
     State and gradients are read and written once. For each part of the batch, three products read the layers, and
     activations are written once and read once. Remat adds one to both.
     """
-    memory = job_loss_memory(without_remat(job))
+    kept = without_remat(job)
+    memory = job_loss_memory(kept, forward_pass(kept))
     recomputed = job.run.model.remat != "none"
     parameters = sum(math.prod(spec.shape) for spec in jax.tree.leaves(job.specs))
     per_device = parameters / job.mesh.shape.get("tensor", 1)
