@@ -32,6 +32,12 @@ def test_every_text_has_a_seat(lengths):
     assert np.abs(np.diff(rows, axis=1)).max() <= 6 < np.abs(np.diff(batches.reshape(-1, 2, 4).sum(2), axis=1)).max()
 
 
+def test_a_long_text_shares_its_row_with_a_fitting_one():
+    """384+196, 263+161+159, 241+226+118 and 191+145+145+110 have 591 tokens at most; the longest first has 612."""
+    batch = np.array([[384, 263, 241, 226, 196, 191, 161, 159, 145, 145, 118, 110]])
+    assert balance.tokens_of_rows(batch, balance.share(batch, 4, 4)).max() <= 591
+
+
 def test_an_epoch_has_every_text_once_and_batches_need_no_state(lengths):
     layout = Layout(SIZE, SHAPE, 30, 100.0)
     order = feed.dealt_texts([lengths, lengths[::-1].copy()], 3, layout)

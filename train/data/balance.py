@@ -8,6 +8,9 @@ _BLUR = 0.1
 # How often every row may take texts from the fullest one.
 _EXCHANGES = 3
 
+# The orders in which texts go into rows, of which the best is taken.
+_ORDERS = 8
+
 
 def deal(lengths: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """lengths [N] of texts -> the members of N // `size` batches, int [batches,size], in random order.
@@ -40,12 +43,28 @@ def share(lengths: np.ndarray, rows: int, slots: int) -> np.ndarray:
     -1 where there is none. All rows of a batch have nearly as many tokens.
 
     The longest text goes first, each into the row with the fewest tokens (Graham 1969: longest processing time); then
-    the fullest rows exchange texts with others.
+    the fullest rows exchange texts with others. Random orders come after it, and the one whose fullest row has the
+    fewest tokens counts.
     """
+    seats = _spread(lengths, np.argsort(-lengths, axis=1, kind="stable"), rows, slots)
+    rng = np.random.default_rng(0)
+    for _ in range(_ORDERS - 1 if rows > 1 else 0):
+        fullest = tokens_of_rows(lengths, seats).max(1)
+        again = np.flatnonzero(fullest >= fullest.mean())
+        batches = lengths[again]
+        trial = _spread(batches, np.argsort(rng.random(batches.shape), axis=1), rows, slots)
+        better = tokens_of_rows(batches, trial).max(1) < fullest[again]
+        seats[again[better]] = trial[better]
+    return seats
+
+
+def _spread(lengths: np.ndarray, order: np.ndarray, rows: int, slots: int) -> np.ndarray:
+    """The seats of texts [E,N], int [E,rows,slots], that go into rows in this order, int [E,N], and are exchanged
+    then."""
     batches = np.arange(len(lengths))
     totals, counts = np.zeros((2, len(lengths), rows), np.int64)
     seats = np.full((len(lengths), rows, slots), -1)
-    for texts in np.argsort(-lengths, axis=1, kind="stable").T:
+    for texts in order.T:
         row = np.where(counts < slots, totals, np.iinfo(np.int64).max).argmin(1)
         seats[batches, row, counts[batches, row]] = texts
         totals[batches, row] += lengths[batches, texts]

@@ -39,11 +39,16 @@ class StoredText(Sequence[str]):
         stores = [Path(name) for name in source.split(",")]
         manifests = {store: layout.read_manifest(store) for store in stores}
         first = manifests[stores[0]]
+        cures = {
+            "tokenizer": f"--tokenizer.path={stores[0] / 'tokenizer.json'}",
+            "control_tokens": f"--data.control-tokens={first.control_tokens}",
+        }
         for store, manifest in manifests.items():
-            for field in ("tokenizer", "control_tokens"):
+            for field, cure in cures.items():
                 if (value := getattr(manifest, field)) != (expected := getattr(first, field)):
                     raise UserError(
-                        f"{store} was made with {field} {value}, and {stores[0]} with {expected}; make one again"
+                        f"{store} was made with {field} {value}, and {stores[0]} with {expected}; "
+                        f"make {store} again with {cure}"
                     )
         return cls(source, manifests, parts)
 
