@@ -10,9 +10,9 @@ from train.settings.limits import MAX_STEPS, STEPS
 class Optim:
     """The optimizer.
 
-    name: adamw | stable_adamw | schedule_free | adafactor | lion | muon | normuon | sgd: two moments, two, one and
-        weights, a factored one, one, one for matrices and two for the rest, the same and one of each neuron, or a
-        momentum
+    name: adamw | stable_adamw | schedule_free | adafactor | lion | muon | normuon | soap | sgd: two moments, two, one
+        and weights, a factored one, one, one for matrices and two for the rest, the same and one of each neuron, two
+        and two eigenbases of matrices, or a momentum
     rate: peak learning rate
     warmup: steps of linear warm-up, or their share of all steps where less than 1
     schedule: linear | cosine | 1-sqrt | noam (inverse root) | constant | wsd (stable, then decay): after the warm-up
@@ -34,7 +34,9 @@ class Optim:
     base_layers: layers of that model (CompleteP: Dey et al. 2025)
     """
 
-    name: Literal["adamw", "stable_adamw", "schedule_free", "adafactor", "lion", "muon", "normuon", "sgd"] = "adamw"
+    name: Literal["adamw", "stable_adamw", "schedule_free", "adafactor", "lion", "muon", "normuon", "soap", "sgd"] = (
+        "adamw"
+    )
     rate: float = 1e-3
     warmup: float = 0.1
     schedule: Literal["linear", "cosine", "1-sqrt", "noam", "constant", "wsd"] = "linear"
@@ -70,7 +72,7 @@ class Optim:
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
         if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay={self.layer_decay} must be more than 0 and at most 1; 0.8 is usual")
-        if (self.base_width or self.base_layers) and self.name in ("muon", "normuon", "sgd"):
+        if (self.base_width or self.base_layers) and self.name in ("muon", "normuon", "soap", "sgd"):
             raise ValueError(
                 "base_width and base_layers are for updates that do not grow with the gradient, element by element, "
                 f"and not for name={self.name}; say name=adamw"
@@ -78,11 +80,16 @@ class Optim:
         check_minimum(self, base_width=1, base_layers=1)
         if self.name == "schedule_free":
             self._check_schedule_free()
+        keeps = {"schedule_free": "weights", "soap": "bases"}.get(self.name)
+        if keeps and self.moment_dtype != "float32":
+            raise ValueError(
+                f"moment_dtype={self.moment_dtype} would round the {keeps} that name={self.name} keeps; leave it out"
+            )
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema={self.ema} must be more than 0 and less than 1; for no average say none")
 
     def _check_schedule_free(self):
-        """Raises ValueError for what its average takes the place of, and for weights that are stored in few bits."""
+        """Raises ValueError for what its average takes the place of."""
         if self.schedule != "constant":
             raise ValueError(
                 f"schedule={self.schedule} is not for name=schedule_free, which averages in place of a decay; "
@@ -92,10 +99,6 @@ class Optim:
             raise ValueError(f"ema={self.ema} is a second average beside that of name=schedule_free; leave it out")
         if not self.beta1:
             raise ValueError("beta1=0.0 must be more than 0 for name=schedule_free; 0.9 is usual")
-        if self.moment_dtype != "float32":
-            raise ValueError(
-                f"moment_dtype={self.moment_dtype} would round the weights that name=schedule_free keeps; leave it out"
-            )
 
     @property
     def has_average(self) -> bool:

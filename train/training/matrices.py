@@ -57,20 +57,28 @@ def matrix_axes(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def orthogonal(update: Array, spec: tfm.Spec, steps: Polynomials = JORDAN) -> Array:
-    """About the nearest matrix with equal singular values and root mean square 0.2, for each layer.
-
-    This needs matrices that are not sharded: layers are sharded over as many devices as divide them, and the result as
-    the update was. Muon of optax has no place for that (M58).
-    """
+    """About the nearest matrix with equal singular values and root mean square 0.2, for each layer."""
     if is_masked(update):
         return update
+    matrices = as_matrices(update, spec)
+    return as_parameter(newton_schulz(matrices, steps) * (_SIZE * max(matrices.shape[1:]) ** 0.5), update)
+
+
+def as_matrices(update: Array, spec: tfm.Spec) -> Array:
+    """The matrices [L,I,O] of the layers, which are not sharded themselves: layers are, over as many devices as divide
+    them. Muon of optax has no place for that (M58)."""
     inputs, outputs = (math.prod(update.shape[axis] for axis in axes) for axes in matrix_axes(spec))
-    sharding = jax.typeof(update).sharding
-    if not sharding.mesh.empty:
-        layer_axes = _layer_axes(sharding.mesh, update.shape[0]) if spec.axes.startswith("L") else None
+    mesh = jax.typeof(update).sharding.mesh
+    if not mesh.empty:
+        layer_axes = _layer_axes(mesh, update.shape[0]) if spec.axes.startswith("L") else None
         update = reshard(update, PartitionSpec(layer_axes))
-    matrices = newton_schulz(update.reshape(-1, inputs, outputs), steps).reshape(update.shape)
-    result = matrices * (_SIZE * max(inputs, outputs) ** 0.5)
+    return update.reshape(-1, inputs, outputs)
+
+
+def as_parameter(matrices: Array, update: Array) -> Array:
+    """Matrices [L,I,O] with the shape and the sharding of an update."""
+    sharding = jax.typeof(update).sharding
+    result = matrices.reshape(update.shape)
     return result if sharding.mesh.empty else reshard(result, sharding)
 
 

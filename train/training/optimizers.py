@@ -13,6 +13,7 @@ import tfm
 from tfm.params import PyTree
 from train.settings.optim import Optim
 from train.training import matrices
+from train.training.eigenbases import scale_by_eigenbases
 from train.training.matrices import is_masked, maps_vectors, matrix_axes, scale_by_neurons
 
 
@@ -53,14 +54,25 @@ def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
     Updates are as large as those of AdamW (Liu et al. 2025, eq. 4), as with `adjust_lr_fn="match_rms_adamw"` of torch.
     `options.beta1` is the momentum too, Nesterov's. The polynomial is in float32, that of torch in bfloat16.
     """
-    return _by_matrices(options, rate, specs, _orthogonal(specs, matrices.JORDAN))
+    return _by_matrices(options, rate, specs, _momentum(options), _orthogonal(specs, matrices.JORDAN))
 
 
 def normuon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
     """`muon` by better polynomials, with a second moment of each neuron (NorMuon: Li et al. 2025), whose decay is
     `options.beta2`."""
     orthogonal = _orthogonal(specs, matrices.POLAR_EXPRESS)
-    return _by_matrices(options, rate, specs, orthogonal, scale_by_neurons(specs, options.beta2))
+    return _by_matrices(options, rate, specs, _momentum(options), orthogonal, scale_by_neurons(specs, options.beta2))
+
+
+def soap(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
+    """Adam in the eigenbases of Shampoo's factors (Vyas et al. 2025, algorithm 3) for the matrices of layers; AdamW for
+    tables, biases and norms. `options.beta2` is the decay of the factors too."""
+    return _by_matrices(options, rate, specs, scale_by_eigenbases(specs, options.beta1, options.beta2, options.eps))
+
+
+def _momentum(options: Optim) -> optax.GradientTransformation:
+    """Nesterov's, without a share of the gradient that shrinks."""
+    return optax.trace(options.beta1, nesterov=True)
 
 
 def _orthogonal(specs, steps: matrices.Polynomials) -> optax.GradientTransformation:
@@ -72,10 +84,9 @@ def _orthogonal(specs, steps: matrices.Polynomials) -> optax.GradientTransformat
 def _by_matrices(
     options: Optim, rate: optax.Schedule, specs, *transforms: optax.GradientTransformation
 ) -> optax.GradientTransformation:
-    """Transforms of a momentum for the matrices of layers; AdamW for the rest."""
-    momentum = optax.trace(options.beta1, nesterov=True)
-    of_matrices = optax.chain(momentum, *transforms, decayed(options, specs), optax.scale_by_learning_rate(rate))
-    labels = jax.tree.map(lambda spec: "muon" if maps_vectors(spec) else "adamw", specs)
+    """Transforms of gradients, and decay, for the matrices of layers; AdamW for the rest."""
+    of_matrices = optax.chain(*transforms, decayed(options, specs), optax.scale_by_learning_rate(rate))
+    labels = jax.tree.map(lambda spec: "muon" if maps_vectors(spec) else "adamw", specs)  # as in saved states
     return optax.partition({"muon": of_matrices, "adamw": adamw(options, rate, specs)}, labels)
 
 
@@ -117,6 +128,7 @@ OPTIMIZERS = {
     "lion": lion,
     "muon": muon,
     "normuon": normuon,
+    "soap": soap,
     "sgd": sgd,
 }
 
