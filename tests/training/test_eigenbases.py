@@ -74,9 +74,9 @@ def test_eight_devices_do_what_one_does(fill, monkeypatch):
                 params = optax.apply_updates(params, updates)
             assert jax.tree.map(lambda leaf: jax.typeof(leaf).sharding.spec, state) == places
             results.append(jax.device_get(params))
-    for spec, here, there in zip(jax.tree.leaves(SPECS), *map(jax.tree.leaves, results), strict=True):
+    for spec, param, expected in zip(jax.tree.leaves(SPECS), *map(jax.tree.leaves, results), strict=True):
         if spec.axes != "LDKH":
-            np.testing.assert_allclose(here, there, atol=1e-4, err_msg=spec.axes)
+            np.testing.assert_allclose(expected, param, atol=1e-4, err_msg=spec.axes)
 
 
 def test_bases_are_not_rounded():

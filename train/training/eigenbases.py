@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+import tfm
 from tfm.params import PyTree
 from train.training.matrices import as_matrices, as_parameter, is_masked
 
@@ -52,13 +53,7 @@ def scale_by_eigenbases(specs, beta1: float, beta2: float, eps: float) -> optax.
     """
 
     def init(params):
-        def zeros(param, spec):
-            if is_masked(param):
-                return param
-            matrices = as_matrices(jnp.zeros_like(param), spec)
-            return Rotated(matrices, matrices, _factors_of(matrices), _factors_of(matrices))
-
-        return Eigenbases(jnp.zeros((), jnp.int32), jax.tree.map(zeros, params, specs, is_leaf=is_masked))
+        return Eigenbases(jnp.zeros((), jnp.int32), jax.tree.map(_zeros, params, specs, is_leaf=is_masked))
 
     def update(updates, state, params=None):
         steps = state.steps
@@ -82,14 +77,22 @@ def scale_by_eigenbases(specs, beta1: float, beta2: float, eps: float) -> optax.
             scaled = unbiased * _into(leaf.mean, leaf.bases) / (jnp.sqrt(leaf.square) + eps)
             return as_parameter(_out_of(scaled, leaf.bases), update)
 
-        def turned(update, leaf):
-            return update if is_masked(update) else _by_layer(_turned, leaf, steps)
+        def refined(update, leaf):
+            return update if is_masked(update) else _by_layer(_with_bases, leaf, steps)
 
         rotated = jax.tree.map(followed, updates, specs, state.rotated, is_leaf=is_masked)
         directions = jax.tree.map(direction, updates, rotated, is_leaf=is_masked)
-        return directions, Eigenbases(steps + 1, jax.tree.map(turned, updates, rotated, is_leaf=is_masked))
+        return directions, Eigenbases(steps + 1, jax.tree.map(refined, updates, rotated, is_leaf=is_masked))
 
     return optax.GradientTransformation(init, update)
+
+
+def _zeros(param: PyTree, spec: tfm.Spec) -> PyTree:
+    """The first state of a parameter."""
+    if is_masked(param):
+        return param
+    matrices = as_matrices(jnp.zeros_like(param), spec)
+    return Rotated(matrices, matrices, _factors_of(matrices), _factors_of(matrices))
 
 
 def _factors_of(matrices: Array) -> Sides:
@@ -120,7 +123,7 @@ def _by_layer(function, leaf: Rotated, steps: Array) -> Rotated:
     return jax.shard_map(function, in_specs=(layers, replicated), out_specs=layers, check_vma=False)(leaf, steps)
 
 
-def _turned(leaf: Rotated, steps: Array) -> Rotated:
+def _with_bases(leaf: Rotated, steps: Array) -> Rotated:
     """The bases as they are; after the first update those of the factors; every `EVERY` updates refined ones."""
     refines = (steps > 0) & (steps % EVERY == 0)
     which = jnp.where(steps == 0, 2, refines.astype(jnp.int32))
