@@ -199,9 +199,10 @@ def _work(options: PrepareOptions, store: Path, request: "Request", log: "Log") 
     lost = _verify(store, pieces, log) if options.verify else []
     shapes = list(dict.fromkeys([*options.shapes, *lost]))
     work = functools.partial(writing.prepare_piece, store, request=request, shapes=shapes)
-    workers = options.workers or max(1, min(len(pieces), os.cpu_count() or 1))
+    in_this_process = options.runner == "here"
+    workers = 1 if in_this_process else options.workers or max(1, min(len(pieces), os.cpu_count() or 1))
     done: Iterator[WorkPiece | None]
-    if options.runner == "here":
+    if in_this_process:
         done = runners.in_this_process(work, pieces)
     elif options.runner == "dask":
         done = runners.on_dask(work, pieces, options.dask.scheduler, workers)
