@@ -47,14 +47,14 @@ def share(lengths: np.ndarray, rows: int, slots: int) -> np.ndarray:
     fewest tokens counts.
     """
     seats = _spread(lengths, np.argsort(-lengths, axis=1, kind="stable"), rows, slots)
-    rng = np.random.default_rng(0)
+    fullest, rng = tokens_of_rows(lengths, seats).max(1), np.random.default_rng(0)
     for _ in range(_ORDERS - 1 if rows > 1 else 0):
-        fullest = tokens_of_rows(lengths, seats).max(1)
         again = np.flatnonzero(fullest >= fullest.mean())
         batches = lengths[again]
         trial = _spread(batches, np.argsort(rng.random(batches.shape), axis=1), rows, slots)
-        better = tokens_of_rows(batches, trial).max(1) < fullest[again]
-        seats[again[better]] = trial[better]
+        fullest_of_trial = tokens_of_rows(batches, trial).max(1)
+        better = fullest_of_trial < fullest[again]
+        seats[again[better]], fullest[again[better]] = trial[better], fullest_of_trial[better]
     return seats
 
 

@@ -78,7 +78,7 @@ def scale_by_eigenbases(specs, beta1: float, beta2: float, eps: float) -> optax.
             return as_parameter(_out_of(scaled, leaf.bases), update)
 
         def refined(update, leaf):
-            return update if is_masked(update) else _by_layer(_with_bases, leaf, steps)
+            return update if is_masked(update) else _by_layer(leaf, steps)
 
         rotated = jax.tree.map(followed, updates, specs, state.rotated, is_leaf=is_masked)
         directions = jax.tree.map(direction, updates, rotated, is_leaf=is_masked)
@@ -114,13 +114,13 @@ def _out_of(matrices: Array, bases: Sides) -> Array:
     return _into(matrices, jax.tree.map(lambda basis: basis.mT, bases))
 
 
-def _by_layer(function, leaf: Rotated, steps: Array) -> Rotated:
-    """The function of the layers that each device has: decompositions are of whole matrices."""
+def _by_layer(leaf: Rotated, steps: Array) -> Rotated:
+    """`_with_bases` of the layers that each device has: decompositions are of whole matrices."""
     sharding = jax.typeof(leaf.mean).sharding
     if sharding.mesh.empty:
-        return function(leaf, steps)
+        return _with_bases(leaf, steps)
     layers, replicated = jax.P(sharding.spec[0]), jax.P()
-    return jax.shard_map(function, in_specs=(layers, replicated), out_specs=layers, check_vma=False)(leaf, steps)
+    return jax.shard_map(_with_bases, in_specs=(layers, replicated), out_specs=layers, check_vma=False)(leaf, steps)
 
 
 def _with_bases(leaf: Rotated, steps: Array) -> Rotated:
