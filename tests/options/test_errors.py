@@ -13,3 +13,5 @@ def test_nearest_divisor(total, size, nearest):
 def test_suggest():
     assert errors.suggest("widht", ["width", "ffn"]) == "; did you mean width?"
     assert errors.suggest("zzz", iter(["width", "ffn"])) == "; known are width, ffn"
+    assert errors.suggest("v3", ["v1", "v2"]).startswith("; did you mean v")
+    assert errors.suggest("rmsprop", ["adamw", "soap"]) == "; known are adamw, soap", "they share three letters alone"

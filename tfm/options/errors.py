@@ -19,9 +19,11 @@ def suggest(word: str, names: Iterable[str]) -> str:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The known name nearest to a misspelt one, whatever its case."""
-    by_lower = {name.lower(): name for name in names}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    """The known name nearest to a misspelt one, whatever its case. Of names with little in common, one that begins with
+    the same letter."""
+    by_lower, word = {name.lower(): name for name in names}, word.lower()
+    same_initial = [name for name in by_lower if name[:1] == word[:1]]
+    matches = difflib.get_close_matches(word, by_lower, 1) or difflib.get_close_matches(word, same_initial, 1, 0.5)
     return by_lower[matches[0]] if matches else None
 
 
