@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, final
 from tfm.options.json_text import Json
 from train import UserError
 from train.devices import distributed
-from train.files import buckets
+from train.files import buckets, liveness
 from train.runs.claim import OWNER, machine
 
 if TYPE_CHECKING:
@@ -166,13 +166,7 @@ def _is_gone(owner: Mapping[str, Json]) -> bool:
     process = owner.get("process")
     if not isinstance(process, int) or not _machine() or owner.get("machine") != _machine():
         return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return process == os.getpid()
+    return process == os.getpid() or liveness.is_gone(process)
 
 
 def _parsed(value: bytes) -> dict[str, Json]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from train import UserError
 from train.data.processors import TOKENIZER
-from train.files import checksum
+from train.files import checksum, liveness
 from train.text.special import AnyTokenizer, DocumentMarks
 
 FORMAT = 1
@@ -235,9 +235,5 @@ def remove_unfinished(store: Path) -> None:
     host = socket.gethostname()
     for path in store.rglob(f"{UNFINISHED}{host}-*"):
         process = int(path.name.removeprefix(f"{UNFINISHED}{host}-").partition("-")[0])
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
+        if liveness.is_gone(process):
             path.unlink(missing_ok=True)
-        except PermissionError:
-            continue
