@@ -67,13 +67,16 @@ def test_there_and_back(name, architecture, tmp_path):
     assert_equal(results(config, params), expected, valid)
     to_hf(config, params, tmp_path / "written", like=tmp_path / "read")
     model_again = type(model).from_pretrained(tmp_path / "written", attn_implementation="eager").eval()
+    rounds = "t5" in name or "switch" in name  # the factors of T5's matrices do
     outputs = torch_results(model_again)
     for output, values in expected.items():
         if output not in CACHES:
-            np.testing.assert_allclose(outputs[output], values, atol=3e-5, rtol=1e-5, err_msg=output)
+            np.testing.assert_allclose(
+                outputs[output], values, atol=1e-4 if rounds else 3e-5, rtol=1e-5, err_msg=output
+            )
     params_again = from_hf(tmp_path / "written")[1]
     equal = jax.tree.map(lambda array, expected: bool((array == expected).all()), params_again, params)
-    assert all(jax.tree.leaves(equal)) or "t5" in name or "switch" in name  # factors round
+    assert rounds or all(jax.tree.leaves(equal))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +153,9 @@ def test_loss_greedy_and_beams(name, architecture, tmp_path):
     expected, loss = losses(model, results(config, params, padded=False))
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     tokens = inputs(padded=False)["tokens"][:, :8]
+    for module in model.get_decoder().modules():
+        if hasattr(module, "expert_capacity"):
+            module.expert_capacity = 64  # a token that is read alone has room, and without a cache none is
     arguments = {
         "max_new_tokens": 12,
         "min_new_tokens": 12,
