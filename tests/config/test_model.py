@@ -104,11 +104,11 @@ ERRORS = [
     ),
     (
         lambda: Config(position=Rotary(), width=15, heads=3),
-        "position=rotary rotates pairs, and of each head 5 elements are rotated, of head_size=5; try other heads",
+        "position=rotary rotates pairs, and of each head 5 elements are rotated, of head_size=5; heads=",
     ),
     (
         lambda: Config(period=(Layer(), Layer(position=Rotary())), width=15, heads=3),
-        "position=rotary rotates pairs, and of each head 5 elements are rotated, of head_size=5; try other heads",
+        "position=rotary rotates pairs, and of each head 5 elements are rotated, of head_size=5; heads=",
     ),
 ]
 

@@ -149,12 +149,12 @@ def test_deberta_and_back(fields, position, width):
         (
             MODERNBERT,
             {"rope_scaling": {"type": "yarn"}},
-            "rotary positions of type yarn; only default ones are supported",
+            "rotary positions of type yarn in rope_scaling; only default ones are supported",
         ),
         (
             MODERNBERT,
             {"rope_parameters": {LOCAL: {"rope_type": "linear"}}},
-            "rotary positions of type linear; only default",
+            "rotary positions of type linear in rope_parameters; only default",
         ),
         (
             MODERNBERT,
@@ -170,7 +170,13 @@ def test_deberta_and_back(fields, position, width):
         (
             MODERNBERT,
             {"attention_bias": False, "mlp_bias": True},
-            "mlp_bias=True and attention_bias=False; of modernbert, only equal ones",
+            "attention_bias=False and mlp_bias=True, which must be equal",
+        ),
+        (MODERNBERT, {"attention_bias": True}, "attention_bias=True and mlp_bias=False, which must be equal"),
+        (
+            MODERNBERT,
+            {"local_attention": 8, "sliding_window": 3},
+            "local_attention=8 and sliding_window * 2=6, which must be equal",
         ),
         (MODERNBERT, {"classifier_pooling": "max"}, "classifier_pooling='max'; of modernbert, supported are cls, mean"),
         (DEBERTA, {"conv_kernel_size": 3}, "conv_kernel_size=3; of deberta-v2, only 0 is supported"),
@@ -201,7 +207,7 @@ def test_deberta_and_back(fields, position, width):
         ),
         (DEBERTA, {"hidden_act": "mish"}, "hidden_act='mish'; of deberta-v2, supported are gelu"),
         (DEBERTA, {"tie_word_embeddings": False}, "tie_word_embeddings=False; of deberta-v2, only True is supported"),
-        (MODERNBERT, {"local_attention": 0}, "window=0 must be at least 1"),
+        (MODERNBERT, {"local_attention": 0}, "local_attention=0 must be"),
     ],
 )
 def test_what_is_refused(family, fields, message):

@@ -27,6 +27,10 @@ LLAMA = ("llama", "LlamaForCausalLM")
 VIT = ("vit", "ViTForImageClassification")
 GPT2 = ("gpt2", "GPT2LMHeadModel")
 QWEN = ("qwen2", "Qwen2ForCausalLM")
+NEOX = ("gpt_neox", "GPTNeoXForCausalLM")
+MIXTRAL = ("mixtral", "MixtralForCausalLM")
+LONG_ROPE = ("llama_longrope", "LlamaForCausalLM")
+SWITCH = ("switch_transformers", "SwitchTransformersForConditionalGeneration")
 ABSENT = object()
 
 
@@ -74,6 +78,15 @@ def saved(tmp_path_factory):
         (QWEN, "num_attention_heads", ABSENT, r"head_size=0 .*\(head_size is of .*num_attention_heads\)"),
         (VIT, "image_size", ABSENT, r"position_embeddings of shape .*\(of .*image_size=absent"),
         (VIT, "patch_size", 4, r"size=6 must be a multiple of patch=4; .*\(.*patch is of patch_size\)"),
+        (NEOX, "head_dim", 16, "head_dim=16, and hidden_size=24 of 3 heads"),
+        (NEOX, "num_attention_heads", 4, "num_attention_heads=4 do not fit"),
+        (HASHED, "axial_pos_embds_dim", [14, 10], r"axial_pos_embds_dim=\[14, 10\], where \[10, 14\] fits"),
+        (HASHED, "axial_pos_shape", ABSENT, r"\(of .*axial_pos_shape=absent"),
+        (WINDOWED, "num_hidden_layers", ABSENT, "for the layers of num_hidden_layers=12"),
+        (LONG_ROPE, "head_dim", 4, r"4 factors for 2 pairs .*head_size is of head_dim"),
+        (DEBERTA, "embedding_size", 5, r"\(.*embedding_size=5, where 24 fits"),
+        (DEBERTA, "position_biased_input", ABSENT, r"\(.*position_biased_input=absent, where False fits"),
+        (SWITCH, "num_layers", 3, r"of 3 layers \(num_layers=3\), so encoder_sparse_step=3"),
         (QWEN, "num_hidden_layers", 3, "2 layer_types and num_hidden_layers=3, which must be equal"),
     ],
 )
@@ -103,6 +116,8 @@ def test_said_with_the_field(saved, tmp_path, model, field, value, sentence):
     ("model", "field", "value"),
     [
         (NEO, "attention_layers", ["global", "local", "local"]),
+        (MIXTRAL, "rope_parameters", ABSENT),
+        (SWITCH, "feed_forward_proj", 1),
         (DEBERTA, "legacy", ABSENT),
         (T5, "tie_word_embeddings", False),
         (LONG_T5, "tie_word_embeddings", False),

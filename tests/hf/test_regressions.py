@@ -124,6 +124,12 @@ def test_fraction_of_a_head():
         rotary(LLAMA, partial_rotary_factor=0.5)
 
 
+def test_base_of_a_folder_that_names_none():
+    plain = {name: value for name, value in LLAMA.items() if not name.startswith("rope")}
+    assert rotary(plain)[0] == 10_000
+    assert rotary(plain | {"model_type": "mixtral", "num_key_value_heads": 2})[0] == 1e6
+
+
 def test_length_of_training_inside_and_beside():
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
     assert config_of(LLAMA, rope_parameters=yarn).position.scaling.original_length == 16

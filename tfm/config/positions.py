@@ -142,7 +142,7 @@ class Rotary(PositionOptions):
         if rotary_dim % 2 or not rotary_dim:
             raise ValueError(
                 f"position=rotary rotates pairs, and of each head {rotary_dim} elements are rotated, of "
-                f"head_size={config.sizes['H']}; try other heads"
+                f"head_size={config.sizes['H']}; heads={config.heads} do not fit"
             )
         _check_axes(self, config, rotary_dim)
         if self.scaling is None:
@@ -152,7 +152,7 @@ class Rotary(PositionOptions):
                 f"position.scaling={self.scaling.name} depends on the length of a text, and position.axes={self.axes} "
                 "counts rows and columns; try position.scaling=linear"
             )
-        self.scaling.check_pairs(rotary_dim // 2)
+        self.scaling.check_pairs(rotary_dim // 2, config.sizes["H"])
 
 
 def _check_axes(options: Rotary | Sinusoidal, config: ModelConfig, width: int) -> None:
@@ -169,8 +169,8 @@ def _check_axes(options: Rotary | Sinusoidal, config: ModelConfig, width: int) -
         )
     if width % (2 * options.axes):
         raise ValueError(
-            f"position.axes={options.axes} needs pairs for {counted}: {width} elements must be a multiple of "
-            f"{2 * options.axes}"
+            f"position.axes={options.axes} needs pairs for {counted}: {width} elements (of width={config.width} and "
+            f"heads={config.heads}) must be a multiple of {2 * options.axes}"
         )
 
 

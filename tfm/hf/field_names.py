@@ -1,10 +1,13 @@
 """Errors about fields of `Config`, told by the fields of config.json that say them."""
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tfm.hf.fields import Fields
 
+# Values of several types, which a field is tried with.
+PROBES = (2, True, [2, 2], [2, 2, 2])
 # Fields of config.json -> fields of `Config`, and the names of those that were read.
 Read = Callable[[Fields], tuple[dict[str, object], set[str]]]
 
@@ -37,8 +40,9 @@ def _sources(computed: Iterable[str], prefix: str, read: Read, fields: Fields, i
 
 def _decides(field: str, name: str, read: Read, fields: Fields) -> bool:
     """Whether a field of `Config` has another value without a field of config.json, or with one that is absent."""
-    changed = {key: value for key, value in fields.items() if key != field} | ({} if field in fields else {field: 2})
-    try:
-        return read(changed)[0].get(name) != read(fields)[0].get(name)
-    except (ValueError, TypeError, ArithmeticError, AttributeError):
-        return False
+    rest = {key: value for key, value in fields.items() if key != field}
+    for changed in (rest, *(rest | {field: probe} for probe in PROBES)):
+        with contextlib.suppress(ValueError, TypeError, ArithmeticError, AttributeError):
+            if read(changed)[0].get(name) != read(fields)[0].get(name):
+                return True
+    return False

@@ -121,7 +121,7 @@ TYPES: Mapping[str, Hint] = {
     "max_relative_positions": Distance,
     # Kinds of layers
     "sliding_window": Annotated[int, Range(0, 1 << 30)] | None,
-    "local_attention": Annotated[int, Range(0, 1 << 30)],
+    "local_attention": Annotated[int, Range(1, 1 << 30)],
     "global_attn_every_n_layers": Annotated[int, Range(0, MAX_SIZES["layers"])] | None,
     "layer_types": list[str] | None,
     "use_sliding_window": bool | None,

@@ -10,10 +10,12 @@ from typing import NamedTuple
 from tfm.config.model import Config
 from tfm.hf.facts import class_count
 from tfm.hf.family import Family, HfHead
+from tfm.hf.field_names import PROBES
 from tfm.hf.fields import Fields, flat_fields
 from tfm.hf.parameters import Leaf, leaves
 from tfm.hf.tensors import Weights
 from tfm.hf.ties import renamed
+from tfm.options.json_text import Json
 
 Shape = tuple[int, ...]
 
@@ -140,34 +142,22 @@ def abbreviate(names: Iterable[str]) -> str:
 
 def suspects(name: str, promise: Promise, tensors: Weights) -> str:
     """The fields that alone explain why a tensor is missing, unused or of another shape, with a value that fits; where
-    no value does, those that decide its shape; "" for none.
-
-    A number is tried with the sizes of the tensor, with the layers up to that in its name, and in proportion to the
-    sizes, inversely or as the side of a picture; one that is absent, with small numbers too.
-    """
+    no value does, those that decide its shape; "" for none."""
     shape = tensors.like(name).shape if name in tensors else None
-    indices = [int(digits) for digits in re.findall(r"\b\d+\b", name)]
-    sizes = [*indices, *(index + 1 for index in indices), *(shape or ())]
     family, flat = promise.family, flat_fields(promise.fields, promise.family.nested)
     fits: list[str] = []
-    deciding: dict[str, str] = {}
+    deciding: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        promised = (_shapes(promise, tensors) or {}).get(name, ())
-        ratios = [Fraction(expected, stored) for expected, stored in zip(promised, shape or (), strict=False) if stored]
-        for field in sorted({*family.fields, *family.read(flat)[1]}):
-            stated = flat.get(field, family.fields[field].default if field in family.fields else None)
-            scales = [float(ratio) ** power for ratio in ratios if ratio for power in (1, -1, -0.5)]
-            scaled = [int(stated * scale + 1e-6) for scale in scales] if isinstance(stated, int) else []
-            few = range(1, 17) if stated is None else ()
-            values = [size for size in (*sizes, *scaled, *few) if size != stated]
-            values = [not stated] if isinstance(stated, bool) else values
-            for value in dict.fromkeys(values):
+        promised = (_shapes(promise, tensors) or {}).get(name)
+        for field in sorted({*family.fields, *family.allowed, *family.read(flat)[1]}):
+            stated = f"{field}={flat.get(field, 'absent')}"
+            for value in _alternatives(field, flat, name, (promised, shape), family):
                 shapes = _shapes(promise._replace(fields=flat | {field: value}), tensors)
-                if shapes is not None and promised and shapes.get(name, promised) != promised:
-                    deciding[field] = f"{field}={flat.get(field, 'absent')}"
+                if shapes is not None and promised and shapes.get(name) != promised and stated not in deciding:
+                    deciding.append(stated)
                 if shapes is not None and shapes.get(name) == shape:
-                    fits.append(f"{field}={flat.get(field, 'absent')}, where {value} fits")
+                    fits.append(f"{stated}, where {value} fits")
                     break
         for size in shape or ():
             classes: Fields = flat | {"id2label": {str(index): "" for index in range(size)}, "num_labels": None}
@@ -176,8 +166,41 @@ def suspects(name: str, promise: Promise, tensors: Weights) -> str:
                 fits.append(f"{class_count(flat)} classes by id2label, where {size} fit")
                 break
     if not fits and deciding:
-        return f" (of {', '.join(deciding.values())})"
+        return f" (of {', '.join(deciding)})"
     return f" ({' or '.join(fits)})" if fits else ""
+
+
+def _alternatives(
+    field: str, fields: Fields, name: str, shapes: tuple[Shape | None, Shape | None], family: Family
+) -> list[Json]:
+    """Values that a field may have had when a tensor was written, most likely first.
+
+    A number is tried with the sizes of the tensor, with the layers up to that in its name, in proportion to the sizes,
+    inversely or as the side of a picture, and with the other numbers of config.json where the tensor is missing; a list
+    backwards; a field that is absent with values of several types.
+
+    shapes: of the tensor, the one that config.json promises and the one in the folder
+    """
+    promised, shape = (sizes or () for sizes in shapes)
+    entry = family.fields.get(field)
+    stated = fields.get(field, entry.default if entry else None)
+    named = entry.values if entry and entry.values else family.allowed.get(field, ())
+    indices = [int(digits) for digits in re.findall(r"\b\d+\b", name)]
+    sizes = [*indices, *(index + 1 for index in indices), *shape, *(size // 2 for size in shape), 0]
+    if not shape:
+        sizes += [number for number in fields.values() if type(number) is int]
+    values: list[Json] = [*named]
+    if stated is None:
+        values += [*sizes, *range(1, 17), *PROBES, False]
+    elif isinstance(stated, bool):
+        values.append(not stated)
+    elif isinstance(stated, int):
+        ratios = [Fraction(expected, stored) for expected, stored in zip(promised, shape, strict=False) if stored]
+        scales = [float(ratio) ** power for ratio in ratios if ratio for power in (1, -1, -0.5)]
+        values += [*sizes, *(int(stated * scale + 1e-6) for scale in scales)]
+    elif isinstance(stated, list):
+        values.append(stated[::-1])
+    return [value for value in {repr(value): value for value in values}.values() if value != stated]  # 1 is no True
 
 
 def _shapes(promise: Promise, tensors: Weights) -> dict[str, Shape] | None:

@@ -36,8 +36,11 @@ BESIDE = {
 }
 
 
-def read_rotary(fields: Fields, default_fraction: float = 1.0) -> Reading:
-    """The options of `Rotary` by dotted name, and the fields that say them. Raises ValueError for other types."""
+def read_rotary(fields: Fields, default: Rotary = Rotary()) -> Reading:  # noqa: B008
+    """The options of `Rotary` by dotted name, and the fields that say them. Raises ValueError for other types.
+
+    default: of the family, the base and the fraction of a folder that names none
+    """
     rope = _rope(fields)
     rope_type = rope.get("rope_type") or "default"
     if rope_type != "default" and rope_type not in _READERS:
@@ -46,8 +49,8 @@ def read_rotary(fields: Fields, default_fraction: float = 1.0) -> Reading:
             f"correct {' or '.join(name for name in OBJECTS if fields.get(name))}"
         )
     values: dict[str, object] = {
-        "position.base": float(rope.get("rope_theta") or 10_000.0),
-        "position.fraction": float(rope.get("partial_rotary_factor") or default_fraction),
+        "position.base": float(rope.get("rope_theta") or default.base),
+        "position.fraction": float(rope.get("partial_rotary_factor") or default.fraction),
         "position.scaling": None,
     }
     if rope_type != "default":

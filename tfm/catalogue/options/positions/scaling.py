@@ -23,7 +23,7 @@ class ScalingOptions(Options):
         """What rotated queries, and rotated keys, are multiplied by."""
         return 1.0
 
-    def check_pairs(self, pairs: int) -> None:
+    def check_pairs(self, pairs: int, head_size: int) -> None:
         """Raises ValueError where the options do not fit the pairs of elements that are rotated."""
 
 
@@ -65,7 +65,7 @@ class Dynamic(ScalingOptions):
         super().__post_init__()
         _check_length(self)
 
-    def check_pairs(self, pairs: int) -> None:
+    def check_pairs(self, pairs: int, head_size: int) -> None:
         if pairs == 1:
             raise ValueError("position.scaling=dynamic needs two pairs of elements that turn; try larger heads")
 
@@ -145,11 +145,14 @@ class LongRope(ScalingOptions):
         numbers = self._numbers("long_factors" if length > self.original_length else "short_factors")
         return numbers * pairs if len(numbers) == 1 else numbers
 
-    def check_pairs(self, pairs: int) -> None:
+    def check_pairs(self, pairs: int, head_size: int) -> None:
         for name in ("short_factors", "long_factors"):
             count = len(self._numbers(name))
             if count not in (1, pairs):
-                raise ValueError(f"position.scaling.{name} has {count} factors for {pairs} pairs; give {pairs} or 1")
+                raise ValueError(
+                    f"position.scaling.{name}={getattr(self, name)} are {count} factors for {pairs} pairs of "
+                    f"head_size={head_size}; give {pairs} or 1"
+                )
 
     def _numbers(self, name: str) -> list[float]:
         """The numbers of a text, one where all are equal. Raises ValueError for anything else."""

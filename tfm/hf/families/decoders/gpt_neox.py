@@ -21,7 +21,18 @@ def joined(part: int) -> HfTensor:
 
 def read(fields: Fields) -> Reading:
     """Rotary positions; by default a quarter of each head is rotated."""
-    return read_rotary(fields, default_fraction=0.25)
+    width, heads, head_size = (
+        fields.get("hidden_size", 6144),
+        fields.get("num_attention_heads", 64),
+        fields.get("head_dim"),
+    )
+    if head_size is not None and head_size * heads != width:
+        raise ValueError(
+            f"config.json has head_dim={head_size}, and hidden_size={width} of {heads} heads; "
+            "of gpt_neox, only hidden_size / num_attention_heads is supported"
+        )
+    values, used = read_rotary(fields, Rotary(fraction=0.25))
+    return values, used | {"head_dim"}
 
 
 def write(config: Config) -> dict[str, Json]:

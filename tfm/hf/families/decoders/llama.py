@@ -61,16 +61,21 @@ COPIES = {"model.embed_tokens.weight": ("lm_head.weight",)}
 
 
 def reader(
-    family: str, kv_heads: int | None = None, head_size: int | None = None, windows: Windows | None = None
+    family: str,
+    kv_heads: int | None = None,
+    head_size: int | None = None,
+    windows: Windows | None = None,
+    position: Rotary = Rotary(),  # noqa: B008
 ) -> Callable[[Fields], Reading]:
     """`Family.read` of a family with these defaults for the key/value heads and the size of a head.
 
     None stands for as many key/value heads as heads, and for width / heads.
     windows: of a family with sliding windows, the window and the types of layers that config.json says
+    position: the rotary positions of a folder that has no base
     """
 
     def read(fields: Fields) -> Reading:
-        values, used = read_rotary(fields)
+        values, used = read_rotary(fields, position)
         if values["position.fraction"] != 1:
             fraction = values["position.fraction"]
             raise ValueError(f"config.json has partial_rotary_factor={fraction}; of {family}, only 1.0 is supported")

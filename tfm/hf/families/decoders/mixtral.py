@@ -4,6 +4,7 @@ import dataclasses
 
 from tfm.catalogue.options.feed_forwards import Experts
 from tfm.config.model import Config
+from tfm.config.positions import Rotary
 from tfm.hf.families.decoders import llama
 from tfm.hf.families.decoders.bare import bare, in_both
 from tfm.hf.family import Family, HfField, HfHead, Reading
@@ -23,11 +24,15 @@ NAMES: Names = {name: tensor for name, tensor in llama.NAMES.items() if ".feed_f
 )
 
 
+# Without a field, its base is a hundred times that of Mistral.
+_READ = llama.reader("mixtral", 8, windows=llama.mistral_windows, position=Rotary(base=1e6))
+
+
 def read(fields: Fields) -> Reading:
     """Those of Mistral. Raises ValueError for one expert of a token, whose weight is 1 whatever the router says."""
     if fields.get("num_experts_per_tok", 2) == 1:
         raise ValueError("config.json has num_experts_per_tok=1; of mixtral, 2 or more are supported")
-    return llama.reader("mixtral", kv_heads=8, windows=llama.mistral_windows)({"sliding_window": None, **fields})
+    return _READ({"sliding_window": None, **fields})
 
 
 def write(config: Config) -> dict[str, Json]:

@@ -41,7 +41,7 @@ def read(fields: Fields) -> Reading:
     architecture = (fields.get("architectures") or [""])[0]
     tokens = fields.get("global_tokens", int(architecture.endswith(GLOBAL_HEADS)))
     values = {"length": fields.get("max_position_embeddings", 512) - UNUSED_ROWS}
-    mixers = read_mixers(fields, fields.get("num_hidden_layers", 12), tokens)
+    mixers = read_mixers(fields, "num_hidden_layers", tokens)
     if len({*mixers}) == 1:
         values |= flatten(mixers[0], "mixer.")
     else:
@@ -49,14 +49,18 @@ def read(fields: Fields) -> Reading:
     return values, {"max_position_embeddings", "attention_window", "global_tokens"}
 
 
-def read_mixers(fields: Fields, layers: int, tokens: int) -> list[Softmax]:
-    """The mixer of every layer, with `tokens` global ones. Raises ValueError for windows that transformers refuses."""
+def read_mixers(fields: Fields, count: str, tokens: int) -> list[Softmax]:
+    """The mixer of every layer, with `tokens` global ones; `count` is the field that says how many layers there are.
+
+    Raises ValueError for windows that transformers refuses.
+    """
+    layers = fields.get(count, 12)
     windows = fields.get("attention_window", WINDOW)
     windows = [windows] * layers if isinstance(windows, int) else list(windows)
     if len(windows) != layers or any(window % 2 for window in windows):
         raise ValueError(
             f"config.json has attention_window={fields['attention_window']}; "
-            f"only an even number, or {layers} even ones for the {layers} layers, are supported"
+            f"only an even number, or {layers} even ones for the layers of {count}={layers}, are supported"
         )
     return [Softmax(pattern=Global(window=window, tokens=tokens, projections=True)) for window in windows]
 

@@ -9,6 +9,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
+from tfm.hf.facts import agreed
 from tfm.hf.families.period import GLOBAL, LOCAL, checked_layer_types, period_values, window_of
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import CODE, OTHER_LAYERS, TRAINING, UNREAD, Fields, RopeByLayer, because
@@ -38,6 +39,7 @@ OUTPUT = {"output": "classifier"}
 
 def read(fields: Fields) -> Reading:
     """The kinds of layers: the first one, which has no norm before its mixer, and a period of the others."""
+    agreed({name: fields.get(name, False) for name in ("attention_bias", "mlp_bias")})
     layer_types = _layer_types(fields)
     global_base, local_base = _bases(fields)
     used = {
@@ -47,10 +49,14 @@ def read(fields: Fields) -> Reading:
         "rope_scaling",
         "global_rope_theta",
         "local_rope_theta",
+        "mlp_bias",
+        "sliding_window",
     }
     kinds = {GLOBAL: Layer()}
     if LOCAL in layer_types:
-        window = Sliding(window=fields.get("local_attention", 128))
+        half = fields.get("sliding_window")
+        sides = {"local_attention": fields.get("local_attention"), "sliding_window * 2": half and 2 * half}
+        window = Sliding(window=agreed(sides) or 128)
         kinds[LOCAL] = Layer(mixer=Softmax(pattern=window), position=Rotary(base=local_base))
         used.add("local_attention")
     layers = [kinds[name] for name in layer_types]
@@ -78,9 +84,13 @@ def _bases(fields: Fields) -> tuple[float, float]:
     for layer_type, base in older.items():
         by_type = (fields.get("rope_parameters") or {}).get(layer_type) or {}
         rope = {**by_type, **(fields.get("rope_scaling") or {})}
+        places = [name for name in ("rope_parameters", "rope_scaling") if fields.get(name)]
         rope_type = rope.get("rope_type", rope.get("type", "default"))
         if rope_type != "default":
-            raise ValueError(f"config.json has rotary positions of type {rope_type}; only default ones are supported")
+            raise ValueError(
+                f"config.json has rotary positions of type {rope_type} in {' or '.join(places)}; "
+                "only default ones are supported"
+            )
         bases.append(rope.get("rope_theta") or base)
     return float(bases[0] or 160_000.0), float(bases[1] or bases[0] or 160_000.0)
 
@@ -94,6 +104,7 @@ def write(config: Config) -> dict[str, Json]:
     local_bases = [kind.position.base for kind in kinds if window_of(kind) and isinstance(kind.position, Rotary)]
     bases = {GLOBAL: config.position.base, LOCAL: local_bases[0] if local_bases else 10_000.0}
     fields: dict[str, Json] = {
+        "mlp_bias": config.bias,
         "layer_types": layer_types,
         "global_attn_every_n_layers": _interval(layer_types),
         "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()},
@@ -137,7 +148,7 @@ MODERNBERT = Family(
         "attention_dropout": HfField("attn_dropout", 0.0),
         "tie_word_embeddings": HfField("tie_embeddings", True),
     },
-    must_equal={"mlp_bias": "attention_bias", "mlp_dropout": "embedding_dropout"},
+    must_equal={"mlp_dropout": "embedding_dropout"},
     ids={
         "pad_token_id": 50283,
         "eos_token_id": 50282,

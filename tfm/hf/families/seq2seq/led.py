@@ -21,7 +21,7 @@ SELF = "led.encoder.layers.{}.self_attn"
 def read(fields: Fields) -> Reading:
     """The sizes of the two stacks, and the kinds of layers of the encoder."""
     values, used = bart.read(fields)
-    mixers = read_mixers(fields, fields.get("encoder_layers", 12), fields.get("global_tokens", 0))
+    mixers = read_mixers(fields, "encoder_layers", fields.get("global_tokens", 0))
     values |= period_values([Layer(mixer=mixer) for mixer in mixers], "encoder.period")
     return values, used | {"attention_window", "global_tokens"}
 

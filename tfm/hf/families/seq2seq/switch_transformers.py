@@ -19,6 +19,7 @@ from tfm.options.json_text import Json
 # The activations that have no gate.
 ACTIVATIONS = {name: t5.ACTIVATIONS[name] for name in ("relu", "gelu", "gelu_new", "silu")}
 _LAYERS = MAX_SIZES["layers"]
+_ACTIVATION = ("feed_forward_proj", *t5.ACTIVATION_PARTS)
 _SHAPE: dict[str, Json] = {"num_layers": 12, "num_decoder_layers": 12, "d_model": 768, "num_heads": 12}
 
 
@@ -32,14 +33,20 @@ def are_sparse(layers: int, count: int) -> list[bool]:
 def read(fields: Fields) -> Reading:
     """The fields of T5, and the layers of both stacks."""
     fields = {**_SHAPE, **fields}
-    values, used = t5.read({name: value for name, value in fields.items() if name != "dense_act_fn"})
-    stacks = {"decoder": fields["num_decoder_layers"] or fields["num_layers"], "encoder": fields["num_layers"]}
+    values, used = t5.read({name: value for name, value in fields.items() if name not in _ACTIVATION})
+    stacks = {"decoder": "num_decoder_layers", "encoder": "num_layers"}
     layers: dict[str, list[Layer]] = {}
-    for stack, count in stacks.items():
+    for stack, name in stacks.items():
+        count = fields[name] or fields["num_layers"]
         sparse, step = f"num_sparse_{stack}_layers", f"{stack}_sparse_step"
         experts = fields.get(sparse, 3)
         expected = count // experts if experts else count
-        agreed({step: fields.get(step), f"{sparse}={experts}, so {step}": expected})
+        agreed(
+            {
+                step: fields.get(step),
+                f"{sparse}={experts} of {count} layers ({name}={fields[name]}), so {step}": expected,
+            }
+        )
         layers[stack] = [Layer() if is_sparse else _DENSE for is_sparse in are_sparse(count, experts)]
         used = used | {sparse, step}
     values |= period_values(layers["decoder"])
