@@ -64,6 +64,15 @@ def test_a_palette_with_transparency():
     np.testing.assert_array_equal(to_array(decode(gif))[0], [[255, 0, 0], [0, 255, 0], [255, 255, 255]])
 
 
+def test_a_colour_that_is_transparent():
+    """Of a file without alpha; the processors of transformers differ in it, which is said."""
+    colour = tuple(map(int, COLOURS[0, 0]))
+    with pytest.warns(UserWarning, match="a colour that stands for nothing: it becomes white"):
+        decoded = to_array(decode(encoded(Image.fromarray(COLOURS), transparency=colour)))
+    expected = np.where((COLOURS[0, 0] == COLOURS).all(2, keepdims=True), 255, COLOURS)
+    np.testing.assert_array_equal(decoded, expected)
+
+
 def test_cmyk():
     content = encoded(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG", quality=95)
     assert np.abs(to_array(decode(content)).astype(int) - [255, 0, 0]).max() < 8

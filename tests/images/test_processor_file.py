@@ -1,6 +1,7 @@
 """Files of processors of pictures: defaults by class, nulls, two files, and pixels against transformers."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ FILES = [
     ({"image_processor_type": "ConvNextImageProcessor"}, ImageProcessor((384, 384), resample="bicubic")),
     ({"do_normalize": None, "do_rescale": None}, ImageProcessor((224, 224), None, (0.0,) * 3, (1.0,) * 3, 1.0)),
     ({"image_mean": 0.25, "do_normalize": True}, ImageProcessor((224, 224), mean=(0.25, 0.25, 0.25))),
+    (
+        {**CLIP, "use_square_size": True, "size": {"shortest_edge": 300}},  # as in transformers, `size` is not read
+        ImageProcessor((224, 224), (224, 224), CLIP_MEAN, CLIP_STD, resample="bicubic"),
+    ),
+    (
+        {"image_processor_type": "VideoMAEImageProcessor", "num_frames": 4},
+        ImageProcessor(224, (224, 224), frames=4),
+    ),
 ]
 
 
@@ -54,6 +63,33 @@ REFUSED = [
 def test_what_is_refused(fields, sentence):
     with pytest.raises(ValueError, match=sentence):
         of_fields(fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("ViT", "num_frames"),
+        ("CLIP", "clusters"),
+        ("Siglip", "use_square_size"),
+        ("ViT", "crop_pct"),
+        ("ViT", "colour"),
+    ],
+)
+def test_a_field_of_another_class_changes_nothing(kind, field):
+    """The class decides whether videos, or colours of a palette, are read; the field is named."""
+    fields = {"image_processor_type": f"{kind}ImageProcessor"}
+    with pytest.warns(UserWarning, match=f"the processor has {field}, which change nothing here"):
+        processor = palette._of_fields(fields | {field: 2}, "ViT")
+    assert processor == of_fields(fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [({}, "there are no clusters"), ({"do_color_quantize": False, "clusters": [[0.0] * 3]}, "do_color_quantize=False")],
+)
+def test_a_class_of_palettes_has_one(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        palette._of_fields({"image_processor_type": "ImageGPTImageProcessor", **fields}, "ViT")
 
 
 def test_a_folder_that_transformers_5_saved(tmp_path):
@@ -105,11 +141,15 @@ def test_defaults_are_those_of_transformers(name, ending, tmp_path):
     transformers = pytest.importorskip("transformers")
     if name == "ImageGPT":
         pytest.skip("makes tokens, and no pixels: tests/images/test_palette.py")
-    for fields in ({}, {"do_normalize": None, "do_convert_rgb": None, "data_format": "channels_first"}):
+    step = {"do_normalize": None, "do_convert_rgb": None, "data_format": "channels_first"}
+    square = {"use_square_size": True, "crop_size": 200, "num_frames": 2}
+    for fields in ({}, step, *([square] if name == "CLIP" else [])):
         path = tmp_path / "preprocessor_config.json"
         path.write_text(json.dumps({"image_processor_type": f"{name}{ending}", **fields}))
         hf_processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
-        processor = read_processor(path)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the processor has num_frames")
+            processor = read_processor(path)
         for shape in ((60, 90), (300, 200)):
             values = hf_processor(picture(*shape), return_tensors="np")["pixel_values"]  # of videos, one frame
             pixels = values.reshape(values.shape[-3:]).transpose(1, 2, 0)

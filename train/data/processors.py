@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
+from tfm.options.choices import check_type
+from tfm.options.json_text import read_object
 from train import UserError
+from train.settings.gate import user_errors
 from train.text import hf_roles, hf_tokenizer
 from train.text.special import AnyTokenizer
 from train.text.tokenizer_kinds import read_own
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
     from tfm.config.model import Config
     from train.settings.schema import Run
 
+# The processor of pictures or sounds in a Hugging Face folder; transformers 5 writes that of pictures, or sounds, with
+# texts into a field of the second file.
+FILES = ("preprocessor_config.json", "processor_config.json")
+
 
 def _no_hf_folder(*_: object) -> NoReturn:
     raise UserError("transformers has no such processor; nothing is read or written")
@@ -24,6 +31,7 @@ def _no_hf_folder(*_: object) -> NoReturn:
 
 Processor = TypeVar("Processor")
 Part = TypeVar("Part")
+Record = TypeVar("Record")
 Pair = TypeVar("Pair", bound="tuple[Any, Any]")
 
 
@@ -58,6 +66,34 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
         """The files to write, and what is in them."""
         texts = dict(zip(self.files, self.to_texts(processor), strict=True))
         return {name: text for name, text in texts.items() if text or name not in self.optional}
+
+
+def read_folder(folder: Path, part: str, read: Callable[[dict[str, Any]], Record]) -> Record:
+    """What `read` makes of the fields of a processor in a Hugging Face folder; `part` is their name in the joint file.
+
+    Raises UserError where no file has them or `read` refuses them, and ValueError where two files differ.
+    """
+    plain, joint = (folder / name for name in FILES)
+    nested = read_object(joint).get(part) if joint.is_file() else None
+    sources = {} if nested is None else {joint: check_type(f"{joint}: {part}", nested, dict[str, Any])}
+    if plain.is_file():
+        sources[plain] = read_object(plain)
+    if not sources:
+        raise UserError(
+            f"{folder} has no {plain.name}, and no {joint.name} with {part}; take it from the folder in which the "
+            "model was published"
+        )
+    records = []
+    for path, fields in sources.items():
+        with user_errors(str(path)):
+            records.append(read(dict(fields)))
+    first, last = (vars(records[place]) for place in (0, -1))
+    difference = [
+        f"{name} ({first[name]!s:.99} and {last.get(name)!s:.99})" for name in first if first[name] != last.get(name)
+    ]
+    if difference:
+        raise ValueError(f"{joint} and {plain} differ in {', '.join(difference)}; remove one of them")
+    return records[0]
 
 
 def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:

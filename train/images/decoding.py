@@ -107,6 +107,12 @@ def converted(image: Image.Image, mode: str) -> Image.Image:
             "pictures of 16 bits: greys are divided by 257; transformers makes all above 255 white", stacklevel=2
         )
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
+    if image.mode == "RGB" and "transparency" in image.info:
+        warnings.warn(
+            "pictures with a colour that stands for nothing: it becomes white; transformers keeps it where "
+            "do_convert_rgb is not true",
+            stacklevel=2,
+        )
     if image.mode == "P" and "transparency" not in image.info:
         image = image.convert("RGB")
     if image.mode in ("P", "PA", "LA", "La", "RGBA", "RGBa") or "transparency" in image.info:

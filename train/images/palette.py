@@ -17,10 +17,9 @@ from PIL import Image
 
 from tfm.options.choices import check_type
 from tfm.options.json_text import read_object
-from train.data.processors import ProcessorKind
+from train.data.processors import ProcessorKind, read_folder
 from train.images.processor import FILE, Box, ImageProcessor, processor_text
-from train.images.processor_file import folder_fields, model_class, of_fields
-from train.settings.gate import user_errors
+from train.images.processor_file import class_defaults, model_class, of_fields
 from train.settings.images import video_frames
 from train.text.hf_tokenizer import MarksTexts
 
@@ -171,17 +170,19 @@ def read(path: Path) -> AnyProcessor:
 def _of_fields(fields: dict[str, Any], default_class: str) -> AnyProcessor:
     """A processor from the fields of a file. Raises ValueError for those that it cannot follow."""
     processor = of_fields(fields, default_class)
-    if fields.get("clusters") is None:
+    if "clusters" not in class_defaults(fields, default_class).reads:
         return processor
+    if fields.get("do_color_quantize", True) is not True:
+        raise ValueError(f"do_color_quantize={fields['do_color_quantize']!r} is not supported; true is")
+    if fields.get("clusters") is None:
+        raise ValueError("there are no clusters, the colours of the palette; add them")
     colours = check_type("clusters", fields["clusters"], list[list[float]])
     return PaletteProcessor(processor, tuple(tuple(map(float, colour)) for colour in colours))
 
 
 def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
-    path, fields = folder_fields(folder)
-    with user_errors(str(path)):
-        processor = _of_fields(fields, model_class(folder))
+    processor = read_folder(folder, "image_processor", lambda fields: _of_fields(fields, model_class(folder)))
     if isinstance(processor, ImageProcessor):
         return dataclasses.replace(processor, frames=video_frames(model.input))
     return processor

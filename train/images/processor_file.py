@@ -4,19 +4,15 @@ A field that is absent has the default of the class that `image_processor_type` 
 step, such as do_normalize, leaves the step out, as in transformers.
 """
 
-import dataclasses
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfm.options.choices import check_type
 from tfm.options.json_text import read_object
-from train import UserError
-from train.images.processor import FILE, FILTERS, ImageProcessor
-
-# Where transformers 5 writes the fields of a processor of pictures and captions, under `image_processor`.
-JOINT_FILE = "processor_config.json"
+from train.images.processor import FILTERS, ImageProcessor
 
 _Channels = tuple[float, float, float]
 _HALF: tuple[_Channels, _Channels] = ((0.5,) * 3, (0.5,) * 3)
@@ -36,6 +32,7 @@ class Defaults(NamedTuple):
     crop: (height, width) of the centre; `crops`: whether it is cut out
     square: an int as size is a height and a width, not the shorter edge
     share: what the crop is of the resized picture, below 384 pixels; None: `crop` says it
+    reads: fields that this class reads and the rest do not
     """
 
     size: tuple[int, int] | int
@@ -45,6 +42,7 @@ class Defaults(NamedTuple):
     crops: bool = False
     square: bool = True
     share: float | None = None
+    reads: tuple[str, ...] = ()
 
 
 # By the class, without the end of its name; transformers 5.24.
@@ -52,17 +50,17 @@ DEFAULTS = {
     "ViT": Defaults((224, 224), 2, _HALF),
     "DeiT": Defaults((256, 256), 3, _HALF, crops=True),
     "Beit": Defaults((224, 224), 3, _HALF),
-    "CLIP": Defaults(224, 3, _CLIP, crops=True, square=False),
+    "CLIP": Defaults(224, 3, _CLIP, crops=True, square=False, reads=("use_square_size",)),
     "ChineseCLIP": Defaults(224, 3, _CLIP, crops=True, square=False),
     "Siglip": Defaults((224, 224), 3, _HALF, square=False),
     "Bit": Defaults(224, 3, _CLIP, crops=True, square=False),
     "Blip": Defaults((384, 384), 3, _CLIP),
-    "ConvNext": Defaults(384, 3, _HALF, square=False, share=0.875),
-    "ImageGPT": Defaults((256, 256), 2, _HALF),
+    "ConvNext": Defaults(384, 3, _HALF, square=False, share=0.875, reads=("crop_pct",)),
+    "ImageGPT": Defaults((256, 256), 2, _HALF, reads=("clusters", "do_color_quantize")),
     "MobileNetV1": Defaults(256, 2, _HALF, crops=True, square=False),
     "MobileNetV2": Defaults(256, 2, _HALF, crops=True, square=False),
     "Pvt": Defaults((224, 224), 3, _IMAGENET),
-    "VideoMAE": Defaults(224, 2, _HALF, crops=True, square=False),
+    "VideoMAE": Defaults(224, 2, _HALF, crops=True, square=False, reads=("num_frames",)),
     "Segformer": Defaults((512, 512), 2, _IMAGENET),
 }
 
@@ -83,25 +81,25 @@ _OF_MODELS = {
     "videomae": "VideoMAE",
 }
 
+# What all classes read.
+_READ = set(
+    """image_processor_type feature_extractor_type do_pad do_resize size default_to_square do_center_crop crop_size
+    do_normalize image_mean image_std do_rescale rescale_factor resample""".split()
+)
+# What changes no picture here, and why.
+IGNORED = {
+    "do_convert_rgb": "pictures are decoded as grey or as colours, whichever image_mean has numbers for",
+    "pad_size": "it is of do_pad, which is refused",
+    "frames": "it is a note for people",
+    **dict.fromkeys(("do_reduce_labels", "reduce_labels"), "it is of labels, and of no pictures"),
+    **dict.fromkeys(
+        "data_format device disable_grouping input_data_format processor_class return_tensors auto_map "
+        "_valid_processor_keys".split(),
+        "it says how transformers runs a processor, and in which arrays it gives pictures",
+    ),
+}
+
 _ENDINGS = ("ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor")
-
-
-def folder_fields(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The fields of the processor in a Hugging Face folder, and their file. Raises UserError where there is none, and
-    ValueError where two files differ."""
-    joint, plain = folder / JOINT_FILE, folder / FILE
-    nested = read_object(joint).get("image_processor") if joint.is_file() else None
-    if nested is None and not plain.is_file():
-        raise UserError(
-            f"{folder} has no {FILE}, and no {JOINT_FILE} with an image_processor; take it from the folder in which "
-            "the model was published"
-        )
-    if nested is None:
-        return plain, read_object(plain)
-    fields = dict(check_type(f"{joint}: image_processor", nested, dict[str, Any]))
-    if plain.is_file() and (difference := _difference(joint, fields, plain)):
-        raise ValueError(f"{joint} and {plain} differ in {difference}; remove one of them")
-    return joint, fields
 
 
 def model_class(folder: Path) -> str:
@@ -116,10 +114,16 @@ def read_processor(path: Path, default_class: str = "ViT") -> ImageProcessor:
 
 
 def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImageProcessor:
-    """A processor from the fields of a file. Raises ValueError for those that it cannot follow."""
+    """A processor from the fields of a file. Raises ValueError for those that it cannot follow; warns of those that
+    change nothing here."""
+    defaults = class_defaults(fields, default_class)
+    unknown = sorted(fields.keys() - _READ - IGNORED.keys() - {*defaults.reads})
+    if unknown:
+        warnings.warn(f"the processor has {', '.join(unknown)}, which change nothing here", stacklevel=2)
     steps = {name: False for name, value in fields.items() if value is None and name.startswith("do_")}
-    fields = {name: value for name, value in fields.items() if value is not None} | steps
-    defaults = _defaults(fields, default_class)
+    fields = {name: value for name, value in fields.items() if value is not None and name not in unknown} | steps
+    if fields.get("use_square_size"):  # whatever `size` is, transformers takes that of the class
+        fields |= {"size": [defaults.size] * 2}
     if _flag(fields, "do_pad", False):
         raise ValueError("do_pad=true is not supported; such a processor cannot be used")
     is_resized = _flag(fields, "do_resize", True)
@@ -135,7 +139,7 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
     resample = fields.get("resample", defaults.resample)
     if type(resample) is not int or resample not in names:
         raise ValueError(f"resample={resample!r} must be one of {sorted(names)}, a filter of Pillow")
-    frames = fields.get("num_frames")
+    frames = fields.get("num_frames")  # of a class of videos
     if frames is not None and not 1 <= check_type("num_frames", frames, int) <= 1 << 16:
         raise ValueError(f"num_frames={frames} must be from 1 to {1 << 16:,}")
     if not is_resized and crop is None:
@@ -146,8 +150,8 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
 _STATISTICS = ("image_mean", "image_std")
 
 
-def _defaults(fields: Mapping[str, Any], default_class: str) -> Defaults:
-    """Those of the class that a file names. Raises ValueError for a class that is not known here."""
+def class_defaults(fields: Mapping[str, Any], default_class: str) -> Defaults:
+    """The defaults of the class that a file names. Raises ValueError for a class that is not known here."""
     name = str(
         fields.get("image_processor_type") or fields.get("feature_extractor_type") or f"{default_class}{_ENDINGS[0]}"
     )
@@ -212,11 +216,3 @@ def _number(fields: Mapping[str, Any], name: str, default: float) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{name}={value} must be finite")
     return value
-
-
-def _difference(joint: Path, fields: Mapping[str, Any], plain: Path) -> str:
-    """What two files of one folder say of pictures that differs; "" where they are equal."""
-    pair = [dataclasses.asdict(of_fields(values, model_class(joint.parent))) for values in (fields, read_object(plain))]
-    return ", ".join(
-        f"{name} ({pair[0][name]} and {pair[1][name]})" for name in pair[0] if pair[0][name] != pair[1][name]
-    )

@@ -2,16 +2,18 @@
 
 import dataclasses
 import json
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from tfm.options.choices import check_object
+from tfm.options.choices import Range, check_object
 from tfm.options.json_text import read_object
 from tfm.options.slots import InputOptions
 from train import UserError
-from train.data.processors import ProcessorKind
+from train.data.processors import ProcessorKind, read_folder
 from train.sounds.log_mel import log_mel
 
 if TYPE_CHECKING:
@@ -25,6 +27,22 @@ FILE = "preprocessor_config.json"
 HF_RATE = 16_000
 
 _KIND = "WhisperFeatureExtractor"
+
+# The fields that are read, and what they are where a file says nothing.
+_DEFAULTS = {"sampling_rate": 16_000, "n_fft": 400, "hop_length": 160, "feature_size": 80}
+_SECONDS = 30.0
+
+# The one value of fields that would make other frames.
+_ALLOWED = {"padding_side": "right", "padding_value": 0.0, "dither": 0.0}
+
+# What changes no frame here, and why.
+IGNORED = {
+    "feature_extractor_type": "it is the class, whose name is asked first",
+    "do_normalize": "transformers reads it of a call, and never of a file",
+    "return_attention_mask": "Whisper reads frames without a mask",
+    "mel_filters": "they follow from the sizes",
+    **dict.fromkeys(("processor_class", "return_tensors", "device"), "it says how transformers runs a processor"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +84,16 @@ class SoundProcessor:
 
 
 def _to_texts(processor: SoundProcessor) -> tuple[str, ...]:
+    seconds = processor.samples / processor.rate
     fields = {
         "feature_extractor_type": _KIND,
         "feature_size": processor.bands,
         "sampling_rate": processor.rate,
         "n_fft": processor.window,
         "hop_length": processor.hop,
-        "chunk_length": processor.samples / processor.rate,
+        "chunk_length": seconds
+        if processor.samples % processor.rate
+        else int(seconds),  # transformers wants whole ones
         "n_samples": processor.samples,
         "nb_max_frames": processor.size,
         "padding_side": "right",
@@ -82,35 +103,69 @@ def _to_texts(processor: SoundProcessor) -> tuple[str, ...]:
     return (json.dumps(fields, indent=2, sort_keys=True) + "\n",)
 
 
-def _read(path: Path) -> SoundProcessor:
-    """The processor of a file. Raises ValueError for a damaged one, and for one of pictures or of other features."""
-    fields = read_object(path)
+def _of_fields(fields: Mapping[str, object]) -> SoundProcessor:
+    """The processor of a file. Raises ValueError for one of pictures or of other features, for fields that contradict
+    each other, and for those that it cannot follow; warns of fields that change nothing here."""
     if fields.get("feature_extractor_type") != _KIND:
-        raise ValueError(f"{path} has feature_extractor_type={fields.get('feature_extractor_type')}, not {_KIND}")
-    sizes = {"sampling_rate": 16_000, "n_fft": 400, "hop_length": 160, "feature_size": 80}
-    sizes |= check_object(f"{path}: ", fields, dict.fromkeys((*sizes, "nb_max_frames"), int))
-    rate, hop = sizes["sampling_rate"], sizes["hop_length"]
-    return SoundProcessor(
-        rate, sizes["n_fft"], hop, sizes["feature_size"], sizes.get("nb_max_frames", 30 * rate // max(1, hop))
-    )
+        raise ValueError(f"feature_extractor_type={fields.get('feature_extractor_type')} is not {_KIND}")
+    for name, value in _ALLOWED.items():
+        if fields.get(name, value) != value:
+            raise ValueError(f"{name}={fields[name]!r} is not supported; {value!r} is")
+    sizes = _DEFAULTS | check_object("", fields, dict.fromkeys(_DEFAULTS, int))
+    seconds = check_object("", fields, {"chunk_length": Annotated[float, Range(1e-6, 1 << 20)]})
+    rate, window, hop, bands = sizes.values()
+    samples = round(seconds.get("chunk_length", _SECONDS) * rate)
+    made = {"n_samples": samples, "nb_max_frames": samples // max(1, hop)}
+    parts = f"chunk_length={seconds.get('chunk_length', _SECONDS):g}, sampling_rate={rate}, hop_length={hop}"
+    if samples % max(1, hop):
+        raise ValueError(f"{parts}: {samples:,} samples must be a multiple of the hop; correct one of them")
+    for name, value in made.items():
+        if fields.get(name, value) != value:
+            raise ValueError(f"{name}={fields[name]!r} and {parts}, which make it {value}; correct one of them")
+    unknown = sorted(fields.keys() - sizes.keys() - made.keys() - _ALLOWED.keys() - IGNORED.keys() - {"chunk_length"})
+    if unknown:
+        warnings.warn(f"the processor has {', '.join(unknown)}, which change nothing here", stacklevel=2)
+    return SoundProcessor(rate, window, hop, bands, made["nb_max_frames"])
 
 
 def _read_hf(folder: Path, model: "Config") -> SoundProcessor:
-    if not (folder / FILE).is_file():
-        raise UserError(f"{folder} has no {FILE}, which says how sounds become frames; add it")
-    return _read(folder / FILE)
+    processor = read_folder(folder, "feature_extractor", _of_fields)
+    _refuse_other_frames(processor, f"{folder}: sampling_rate={processor.rate}, n_fft={processor.window}")
+    required = model.in_encoder().input.array_shape
+    if required not in (None, (processor.size, processor.bands)):
+        raise UserError(
+            f"{folder}: the model reads {required[0]} frames of {required[1]} bands (max_source_positions and "
+            f"num_mel_bins of config.json), and the processor makes {processor.size} of {processor.bands} "
+            "(chunk_length and feature_size); correct one of them"
+        )
+    return processor
+
+
+def _refuse_other_frames(processor: SoundProcessor, where: str) -> None:
+    """Raises UserError for sizes of which transformers makes other frames than are read here."""
+    if processor.rate != HF_RATE:
+        raise UserError(
+            f"{where}: transformers has bands of mels up to {HF_RATE // 2:,} Hz, whatever the rate is, and those of a "
+            f"model of {processor.rate:,} samples a second are others here; it must be {HF_RATE}"
+        )
+    if processor.window % 2:
+        raise UserError(f"{where}: transformers leaves the last frame out where the window is odd; make it even")
 
 
 def _save_hf(processor: SoundProcessor, task: "MarksTexts", run: "Run", folder: Path) -> None:
-    if processor.rate != HF_RATE:
-        raise UserError(
-            f"transformers has bands of mels up to {HF_RATE // 2:,} Hz, and those of a model of {processor.rate:,} "
-            f"samples a second are others; train with --task.sound.rate={HF_RATE}"
+    _refuse_other_frames(processor, f"--task.sound.rate={processor.rate} --task.sound.window={processor.window}")
+    if processor.samples % processor.rate:
+        warnings.warn(
+            f"{processor.samples:,} samples are no whole seconds at {processor.rate:,} a second, and transformers "
+            "makes frames of whole seconds alone: its processor will not run; train on as many frames as fill seconds",
+            stacklevel=2,
         )
     (folder / FILE).write_text(_to_texts(processor)[0])
 
 
-SOUND_PROCESSOR: ProcessorKind[SoundProcessor] = ProcessorKind((FILE,), _to_texts, _read, _read_hf, _save_hf)
+SOUND_PROCESSOR: ProcessorKind[SoundProcessor] = ProcessorKind(
+    (FILE,), _to_texts, lambda path: _of_fields(read_object(path)), _read_hf, _save_hf
+)
 
 
 def run_processor(run: "Run", options: InputOptions, saved: SoundProcessor | None) -> SoundProcessor:
