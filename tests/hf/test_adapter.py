@@ -23,6 +23,7 @@ CASES = [
     ("gpt_neox", "GPTNeoXForCausalLM", ["query_key_value"], None),
     ("llama", "LlamaForCausalLM", ["q_proj", "v_proj", "down_proj"], None),
     ("llama", "LlamaForCausalLM", ["q_proj"], "lm_head"),
+    ("llama", "LlamaForCausalLM", ["embed_tokens"], None),
     ("t5", "T5ForConditionalGeneration", ["q", "v", "wo"], None),
     ("modernbert", "ModernBertForSequenceClassification", ["Wqkv"], "classifier"),
 ]
@@ -188,6 +189,54 @@ def saved_adapter(folder, values, **fields):
     return read_adapter(folder)
 
 
+QUERY = "model.layers.0.self_attn.q_proj"
+UPDATE = {f"{QUERY}.lora_A.weight": np.ones((2, 8), np.float32), f"{QUERY}.lora_B.weight": np.ones((8, 2), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"alora_invocation_tokens": [3]}, r"has alora_invocation_tokens=\[3\]; only None is supported"),
+        ({"use_bdlora": {"nblocks": 2}}, "has use_bdlora="),
+        ({"kasa_config": {}}, "has kasa_config={}; only None"),
+        ({"arrow_config": {"top_k": 1}}, "has arrow_config="),
+        ({"use_qalora": True}, "has use_qalora=True; only False"),
+        ({"init_lora_weights": "pissa"}, "has init_lora_weights='pissa'; only True"),
+        (
+            {"target_modules": ["v_proj"]},
+            rf"has target_modules=\['v_proj'\], and the folder updates {QUERY}; correct",
+        ),
+        (
+            {"target_modules": "q_proj"},
+            "has target_modules='q_proj', and",
+        ),  # a pattern is of whole names
+        ({"target_modules": 5}, "target_modules=5 must be"),
+        ({"exclude_modules": ["self_attn.q_proj"]}, "has exclude_modules="),
+        ({"r": 4}, "has r=4, and .*lora_A.weight has the rank 2; correct r"),
+        ({"use_mirrors": True}, "has use_mirrors=True, which is unknown; remove it if it changes nothing"),
+    ],
+)
+def test_fields_that_change_the_result_are_refused(fields, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        saved_adapter(tmp_path / "adapter", UPDATE, **{"target_modules": ["q_proj"], **fields})
+
+
+def test_fields_that_change_nothing(tmp_path):
+    saved_adapter(
+        tmp_path / "adapter",
+        UPDATE,
+        **{"target_modules": r".*\.q_proj", "exclude_modules": ["down_proj"], "use_mirrors": False},
+        **{
+            "alora_invocation_tokens": None,
+            "velora_config": None,
+            "runtime_config": {},
+            "init_lora_weights": "gaussian",
+        },
+    )
+    with pytest.warns(UserWarning, match="has no target_modules"):
+        saved_adapter(tmp_path / "nameless", UPDATE)
+
+
 @pytest.mark.slow
 def test_both_tables_of_a_tied_base_must_be_equal(tmp_path):
     folder, arrays = save(tmp_path / "base", LLAMA | {"tie_word_embeddings": True})
@@ -205,6 +254,10 @@ def test_both_tables_of_a_tied_base_must_be_equal(tmp_path):
 
     loaded = load(saved_adapter(tmp_path / "equal", values))
     np.testing.assert_array_equal(loaded.decoder.embed.tokens[:11], values["lm_head.weight"])
+    with pytest.raises(ValueError, match="changes model.embed_tokens.weight and not lm_head.weight, which the base"):
+        load(saved_adapter(tmp_path / "one", {name: array for name, array in values.items() if "lm_head" not in name}))
+    with pytest.raises(ValueError, match="PEFT unties model.embed_tokens.weight and lm_head.weight where the former"):
+        to_adapter(config, with_updates(config, params, specs_of(params, config), ["tokens"]), tmp_path, "", LLAMA)
     values["lm_head.weight"] = values["lm_head.weight"] + 1
     with pytest.raises(ValueError, match=r"model.embed_tokens.weight and lm_head.weight with different values, which"):
         load(saved_adapter(tmp_path / "differ", values))

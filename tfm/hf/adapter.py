@@ -8,9 +8,10 @@ share a module: it reads every `down`, and each `up` writes its part of the outp
 import dataclasses
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +19,15 @@ import numpy as np
 
 from tfm.config.model import Config
 from tfm.hf import FAMILIES
+from tfm.hf.adapter_fields import check_fields, check_modules
 from tfm.hf.family import Family, HfHead
 from tfm.hf.fields import Fields
 from tfm.hf.match import match_family
 from tfm.hf.parameters import Leaf, assemble, leaves
 from tfm.hf.tensors import read_file, write
-from tfm.hf.updates import down_leaf, module_of, up_leaf, update_names
+from tfm.hf.updates import down_leaf, module_of, untied, up_leaf, update_names
 from tfm.low_rank import LowRank, low_rank_base, merge_low_rank
-from tfm.options.choices import Hint, Range, check_object
+from tfm.models.heads import Tagger
 from tfm.options.json_text import Json, read_object
 from tfm.params import PyTree
 
@@ -41,31 +43,8 @@ TASK_TYPES = {
     "seq2seq": "SEQ_2_SEQ_LM",
 }
 
-# Fields of adapter_config.json that would change what is computed, and the values with which they do not.
-PLAIN: Mapping[str, tuple[Json, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": ("none",),
-    "use_dora": (False, None),
-    "lora_bias": (False, None),
-    "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None),
-    "layers_to_transform": (None, []),
-    "layer_replication": (None, []),
-    "trainable_token_indices": (None,),
-    "target_parameters": (None, []),
-}
-
 # The tensors of a module that hold `LowRank.down`.
 _DOWN = re.compile(r"(.+)\.(?:lora_A\.weight|lora_embedding_A)")
-
-# The types of the fields that are read.
-TYPES: Mapping[str, Hint] = {
-    "r": Annotated[int, Range(1, 1 << 20)],
-    "lora_alpha": Annotated[float, Range(0, 1e6)],
-    "lora_dropout": Annotated[float, Range(0, 0.999)] | None,
-    "use_rslora": bool | None,
-    "task_type": str | None,
-}
 
 
 class LowRankOptions(TypedDict):
@@ -101,13 +80,16 @@ def read_adapter(folder: str | Path) -> Adapter:
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         raise ValueError(f"{folder} has no {CONFIG}; give the folder of an adapter that PEFT saved")
-    fields = read_object(folder / CONFIG)
-    fields |= check_object(f"{folder / CONFIG}: ", fields, TYPES)
-    for name, values in PLAIN.items():
-        if fields.get(name, values[0]) not in values:
-            raise ValueError(f"{folder / CONFIG} has {name}={fields[name]!r}; only {values[0]!r} is supported")
-    tensors = read_file(folder / TENSORS)
-    return Adapter(folder, {"r": 8, **fields}, {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()})
+    fields = {"r": 8, **check_fields(folder / CONFIG, read_object(folder / CONFIG))}
+    tensors = {name.removeprefix(PREFIX): tensor for name, tensor in read_file(folder / TENSORS).items()}
+    downs = {match[1]: name for name in tensors if (match := _DOWN.fullmatch(name))}
+    check_modules(folder / CONFIG, fields, downs)
+    if "target_modules" not in fields or fields["target_modules"] is None:
+        warnings.warn(f"{folder / CONFIG} has no target_modules; all updates in the folder are read", stacklevel=2)
+    for name in downs.values():
+        if (rank := len(tensors[name])) != fields["r"]:
+            raise ValueError(f"{folder / CONFIG} has r={fields['r']}, and {name} has the rank {rank}; correct r")
+    return Adapter(folder, fields, tensors)
 
 
 def targets_of(adapter: Adapter, config: Config) -> set[str]:
@@ -137,11 +119,13 @@ def load_adapter(adapter: Adapter, config: Config, params: PyTree) -> PyTree:
     """`params` with the updates of an adapter, and the heads that it holds. Raises ValueError for another base."""
     family, _ = _updated(adapter, config)
     # Heads of tags and of spans may have the same shapes.
-    kinds = {kind for kind in ("tag", "span") if TASK_TYPES[kind] == adapter.fields.get("task_type")}
+    may_be = ("tag", "span") if isinstance(params, Tagger) else ()
+    kinds = {kind for kind in may_be if TASK_TYPES[kind] == adapter.fields.get("task_type")}
     names = [name for name, head in family.heads.items() if head.kind in kinds]
     like = {"model_type": family.name, **({"architectures": names} if names else {})}
     _, architecture, *_ = match_family(config, low_rank_base(params), like)
-    table = _leaves(family, family.heads[architecture], config)
+    head = family.heads[architecture]
+    table = _leaves(family, head, config)
     used: set[str] = set()
 
     def load(path, node):
@@ -155,6 +139,11 @@ def load_adapter(adapter: Adapter, config: Config, params: PyTree) -> PyTree:
         return _padded(jnp.asarray(_stack(leaf, rows)), node.shape)
 
     params = jax.tree_util.tree_map_with_path(load, params, is_leaf=lambda node: isinstance(node, LowRank))
+    if tie := untied(adapter.tensors, [*table.values()], family, head):
+        raise ValueError(
+            f"{adapter.path} changes {tie[0]} and not {tie[1]}, which the base ties to it and PEFT unties then; "
+            "merge the adapter into its base, or train it with modules_to_save and ensure_weight_tying"
+        )
     unused = adapter.tensors.keys() - used
     copies = {copy: name for name, twins in family.copies.items() for copy in twins if name in used}
     for copy in copies.keys() & unused:
@@ -179,6 +168,10 @@ def _read_update(adapter: Adapter, leaf: Leaf, node: LowRank, used: set[str]) ->
     ups = [lora_b.view(_checked(adapter, name, lora_b.shape)) * leaf.tensor.factor for _, name in names]
     down, up = (jnp.asarray(_stack(leaf, rows), jnp.float32) for rows in (downs, ups))
     down = _padded(down, node.down.shape)
+    if (name := f"{module_of(leaf.names[0])}.base_layer.weight") in adapter.tensors:  # PEFT keeps tables with updates
+        used.add(name)
+        base = jnp.asarray(leaf.view(_checked(adapter, name, leaf.shape)), node.base.dtype)
+        node = dataclasses.replace(node, base=_padded(base, node.base.shape))
     return dataclasses.replace(node, down=down.astype(node.down.dtype), up=up.astype(node.up.dtype))
 
 
@@ -224,6 +217,9 @@ def to_adapter(config: Config, params: PyTree, folder: str | Path, base: str, li
     if not updates:
         raise ValueError("the model has no low-rank updates; train it with --tune=lora")
     modules = _modules(updates)
+    names = [update_names(leaf, name)[0] for name, ((leaf, *_), *_) in modules.items()]
+    if tie := untied(names, [*table.values()], family, head):
+        raise ValueError(f"PEFT unties {tie[0]} and {tie[1]} where the former has updates; use --merge")
     heads = [(leaf, node) for leaf, node in nodes if not leaf.path.startswith(("encoder.", "decoder."))]
     _check_heads([leaf for leaf, _ in heads], family)
     tensors = {f"{PREFIX}{name}": tensor for name, tensor in _update_tensors(modules)}

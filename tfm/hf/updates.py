@@ -1,8 +1,11 @@
 """The tensors of low-rank updates in an adapter folder: their names, and how each is stored."""
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
+from tfm.hf.family import Family, HfHead
 from tfm.hf.parameters import HfTensor, Leaf
+from tfm.hf.ties import PREDICTORS, copies_of
 from tfm.low_rank import RANK
 
 
@@ -37,3 +40,18 @@ def up_leaf(leaf: Leaf, rank: int) -> Leaf:
     shape = (*leaf.spec.shape[:first], rank, *leaf.spec.shape[cut:])
     spec = dataclasses.replace(leaf.spec, axes=axes, shape=shape, padding=0, inputs=1)
     return leaf._replace(spec=spec, inputs=1, tensor=leaf.tensor._replace(transposed=True))
+
+
+def untied(tensors: Iterable[str], table: Sequence[Leaf], family: Family, head: HfHead) -> tuple[str, str] | None:
+    """A tensor of the base that tensors of an adapter change, and a copy that they leave as it is; None without any.
+
+    PEFT holds the former in a module of its own: it is no longer tied.
+    """
+    names = set(tensors)
+    modules = {name.partition(".lora_")[0] if ".lora_" in name else module_of(name) for name in names}
+    for leaf in table if head.kind in PREDICTORS else ():
+        copies = set(copies_of(leaf, table, family)) - names
+        unchanged = [copy for copy in family.copies.get(leaf.tensor.name, ()) if copy in copies]
+        if unchanged and module_of(leaf.tensor.name) in modules:
+            return leaf.tensor.name, unchanged[0]
+    return None
