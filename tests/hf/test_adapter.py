@@ -225,13 +225,13 @@ def test_fields_that_change_nothing(tmp_path):
     saved_adapter(
         tmp_path / "adapter",
         UPDATE,
-        **{"target_modules": r".*\.q_proj", "exclude_modules": ["down_proj"], "use_mirrors": False},
-        **{
-            "alora_invocation_tokens": None,
-            "velora_config": None,
-            "runtime_config": {},
-            "init_lora_weights": "gaussian",
-        },
+        target_modules=r".*\.q_proj",
+        exclude_modules=["down_proj"],
+        use_mirrors=False,
+        alora_invocation_tokens=None,
+        velora_config=None,
+        runtime_config={},
+        init_lora_weights="gaussian",
     )
     with pytest.warns(UserWarning, match="has no target_modules"):
         saved_adapter(tmp_path / "nameless", UPDATE)
