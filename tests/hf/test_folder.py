@@ -328,3 +328,17 @@ def test_fields_without_effect_have_a_reason():
     for family in FAMILIES.values():
         assert all({**IGNORED, **family.ignored}.values()), family.name
         assert family.nested or not family.fields.keys() & family.ignored.keys(), family.name
+
+
+@pytest.mark.parametrize("fields", [{}, {"mask_ratio": 0.75}])
+def test_patches_that_transformers_would_leave_out_are_said(fields):
+    """An encoder of MAE reads every patch here, and a written folder says so."""
+    family = FAMILIES["vit_mae"]
+    head = family.heads["ViTMAEModel"]
+    with pytest.warns(UserWarning, match=f"mask_ratio={fields.get('mask_ratio')}: .* that share of the patches out"):
+        config = family.config(fields, head)
+    written = family.config_json(config, "ViTMAEModel")
+    assert written["mask_ratio"] == 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert family.config(written, head) == config

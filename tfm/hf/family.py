@@ -156,6 +156,7 @@ class Family:
     copies: tensors that hold the same parameter as another, by the name of the latter
     optional_output: the tensor of an output for which the table of tokens stands where it is absent, tied or not
     absent: fields that transformers makes up by chance or by the text where they are absent, and what is taken here
+    chance: fields of which transformers draws lots but for this value, which is written, and what they say
     constants: tensors that are computed here, and the letters of their axes
     spellings: how names of tensors begin by the values of a field of config.json, the default first
     ignored: fields of config.json that change nothing here, and why
@@ -181,6 +182,7 @@ class Family:
     copies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     optional_output: str = ""
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    chance: Mapping[str, tuple[Json, str]] = dataclasses.field(default_factory=dict)
     constants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spellings: Mapping[str, Mapping[bool, str]] = dataclasses.field(default_factory=dict)
     ignored: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -210,7 +212,7 @@ class Family:
         fields = flat_fields(fields, self.nested)
         fields = self._checked(with_aliases(fields, self.aliases) if self.aliases else fields)
         computed, used = self.read(fields)
-        supported = {*self.fields, *self.allowed, *self.must_equal, *used}
+        supported = {*self.fields, *self.allowed, *self.must_equal, *self.chance, *used}
         ignored = IGNORED.keys() | self.ignored.keys()
         unknown = sorted(name for name in fields.keys() - supported if name.rpartition(".")[2] not in ignored)
         if unknown:
@@ -218,6 +220,9 @@ class Family:
         for name, reason in self.absent.items():
             if fields.get(name) is None:
                 warnings.warn(f"config.json has no {name}: {reason}", stacklevel=5)
+        for name, (value, reason) in self.chance.items():
+            if fields.get(name) != value:
+                warnings.warn(f"config.json has {name}={fields.get(name)}: {reason}", stacklevel=5)
         is_counted = head.kind in COUNTED and "classes" not in head.overrides
         values: dict[str, object] = {"classes": class_count(fields) if is_counted else len(class_names(fields)) or 2}
         for name, field in self.fields.items():
@@ -260,7 +265,8 @@ class Family:
         values = resolved_fields(config)
         fields: dict[str, Json] = {"model_type": self.name, "architectures": [architecture]}
         fields |= {name: field.write(values[field.name]) for name, field in self.fields.items()}
-        fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
+        fields |= {name: values[0] for name, values in (*self.allowed.items(), *self.chance.items())}
+        fields |= self.write(config)
         fields |= {name: None for name, token in self.ids.items() if token >= config.vocab and name not in fields}
         fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
         if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span"):

@@ -2,6 +2,7 @@
 encoder of MAE (He et al. 2022), which has learned from pictures without most of their patches."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from tfm.catalogue.options.inputs import Patches
@@ -122,11 +123,14 @@ DEIT = _family(
         "DeiTForImageClassification": HfHead("classify", {"output": "classifier"}, WITHOUT_POOLER),
     },
 )
-VIT_MAE = _family(
-    "vit_mae",
-    Config(input=Patches(), residual=PreNorm()),
-    {"ViTMAEModel": HfHead("model"), "ViTMAEForPreTraining": HfHead("model")},
-    model="vit",
-    decoder="""decoder_hidden_size decoder_intermediate_size decoder_num_attention_heads decoder_num_hidden_layers
-    mask_ratio norm_pix_loss""",
+VIT_MAE = replace(
+    _family(
+        "vit_mae",
+        Config(input=Patches(), residual=PreNorm()),
+        {"ViTMAEModel": HfHead("model"), "ViTMAEForPreTraining": HfHead("model")},
+        model="vit",
+        decoder="""decoder_hidden_size decoder_intermediate_size decoder_num_attention_heads decoder_num_hidden_layers
+        norm_pix_loss""",
+    ),
+    chance={"mask_ratio": (0.0, "transformers leaves that share of the patches out, 0.75 where there is none")},
 )
