@@ -68,14 +68,21 @@ def open_folder(url: str) -> "epath.Path":
         fsspec.get_filesystem_class("gs")
     except ImportError as error:
         raise UserError(f"{url} needs the package gcsfs: pip install 'tfm[gcs]'") from error
+    limit_silence()
+    fsspec.config.conf["gs"]["use_listings_cache"] = False  # what TensorStore writes is not in a list that fsspec keeps
+    return epath.Path(url)
+
+
+def limit_silence():
+    """Lets gcsfs give up a request that is not answered, where it would wait for half an hour in all."""
+    import fsspec
+
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises
     options = fsspec.config.conf.setdefault("gs", {})
-    options["use_listings_cache"] = False  # what TensorStore writes is not in a list that fsspec keeps
     with contextlib.suppress(ImportError):  # of a file system that is not gcsfs
         from aiohttp import ClientTimeout
 
         options["requests_timeout"] = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
-    return epath.Path(url)
 
 
 def absolute(folder: Folder) -> Folder:

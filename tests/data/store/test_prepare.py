@@ -336,6 +336,7 @@ FAULTS = {
         "cannot be read: user@x does not",
     ),
     "rights": (PermissionError(13, "Forbidden"), "may not be read; give your account the right to read the bucket"),
+    "silent": (TimeoutError(), "cannot be read: nothing answers; check the network"),  # as fsspec raises it
     "absent": (FileNotFoundError("gs://no"), "does not exist; give the path of a file"),
     "quota": (
         OSError("429: rate limit"),

@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 from tfm.options import json_text
 from train import UserError
 from train.data.encoding import CHUNK
+from train.files.buckets import limit_silence
 from train.settings.gate import user_errors
 
 
@@ -143,6 +144,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it. Raises UserError where its package is not installed."""
     import fsspec
 
+    limit_silence()
     try:
         return fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
@@ -173,6 +175,8 @@ def sentences(path: str, compression: str = "") -> Iterator[None]:
     except PermissionError as error:
         account = "give your account the right to read the bucket" if is_url(path) else "change its permissions"
         raise UserError(f"{path} may not be read; {account}") from error
+    except TimeoutError as error:
+        raise UserError(f"{path} cannot be read: nothing answers; check the network") from error
     except Exception as error:
         own = type(error).__module__.partition(".")[0] in _OF_BUCKETS
         if is_url(path) and (own or (type(error) is OSError and error.errno is None)):
