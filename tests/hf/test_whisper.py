@@ -102,3 +102,17 @@ def test_models_that_no_folder_holds(values):
     (name, value), *_ = values.items()
     conflicts = conflicts_of(FAMILIES["whisper"], config, "WhisperForConditionalGeneration")
     assert f"{name}={value}" in conflicts
+
+
+@pytest.mark.parametrize(("family", "heads", "ffn"), [("whisper", 6, 1536), ("bart", 16, 4096), ("led", 16, 4096)])
+def test_sizes_that_a_folder_does_not_name(family, heads, ffn):
+    """They are those of the class in transformers, of each stack by itself; both stacks must have the same here."""
+    family = FAMILIES[family]
+    head = next(iter(family.heads.values()))
+    assert (family.config({}, head).heads, family.config({}, head).sizes["F"]) == (heads, ffn)
+    for stack in ("encoder", "decoder"):
+        defaults = {f"{stack}_attention_heads": heads, f"{stack}_ffn_dim": ffn}
+        assert family.config(defaults, head) == family.config({}, head)
+        for name in defaults:
+            with pytest.raises(ValueError, match=rf"{name}={defaults[name] // 2}.* only equal ones"):
+                family.config({name: defaults[name] // 2}, head)

@@ -251,7 +251,8 @@ class Family:
                 fault, options = f"config.json has {name}={fields[name]!r}", " or ".join(map(repr, values))
                 raise ValueError(f"{fault}; of {self.name}, only {options} is supported")
         for name, reference in self.must_equal.items():
-            value, required = fields.get(name), fields.get(reference)
+            default = self.fields[reference].default if reference in self.fields else None
+            value, required = fields.get(name), fields.get(reference, default)
             if name not in fields or value == required:
                 continue
             message = f"config.json has {name}={value} and {reference}={required}"

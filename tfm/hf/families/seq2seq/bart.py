@@ -32,6 +32,7 @@ FIELDS = {
     "tie_word_embeddings": HfField("tie_embeddings", True),
 }
 MUST_EQUAL = {"encoder_attention_heads": "decoder_attention_heads", "encoder_ffn_dim": "decoder_ffn_dim"}
+DEFAULTS = {"encoder_attention_heads": 16, "encoder_ffn_dim": 4096}
 ALIASES = {
     "hidden_size": "d_model",
     "num_attention_heads": "encoder_attention_heads",
@@ -54,7 +55,14 @@ def copies(model: str) -> dict[str, tuple[str, ...]]:
 
 
 def read(fields: Fields) -> Reading:
-    """The sizes of the two stacks."""
+    """The sizes of the two stacks. Raises ValueError where the encoder names none, and the decoder others than its."""
+    for name, reference in MUST_EQUAL.items():
+        default = fields.get(name, DEFAULTS[name])
+        if fields.get(reference, default) != default:
+            raise ValueError(
+                f"config.json has no {name}, which is {default} then, and {reference}={fields[reference]}; only equal "
+                "ones are supported"
+            )
     encoder_layers, layers = fields.get("encoder_layers", 12), fields.get("decoder_layers", 12)
     values = {"layers": layers, "encoder.layers": encoder_layers if encoder_layers != layers else None}
     return values, {"encoder_layers", "decoder_layers"}

@@ -14,13 +14,16 @@ from tfm.hf.fields import TRAINING, UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
 from tfm.options.json_text import Json
 
+# The sizes of a folder that names none.
+DEFAULTS = {"encoder_layers": 4, "decoder_layers": 4, "encoder_attention_heads": 6, "encoder_ffn_dim": 1536}
+
 # Frames that become one position of the encoder.
 _STRIDE = 2
 
 
 def read(fields: Fields) -> Reading:
     """The sizes of the two stacks, and the frames of a sound."""
-    values, names = read_layers({"encoder_layers": 4, "decoder_layers": 4, **fields})
+    values, names = read_layers({**DEFAULTS, **fields})
     frames = _STRIDE * fields.get("max_source_positions", 1500)
     return {**values, "encoder.input.size": frames}, names | {"max_source_positions"}
 
