@@ -227,7 +227,7 @@ def _read(config: tfm.Config, length: int) -> str:
         return f"{length:,} tokens and an image of {' x '.join(map(str, config.input.pixels[:2]))} pixels"
     if config.input.array_shape is None:
         return f"{length:,} tokens"
-    if config.input.axes is None:
+    if len(config.input.array_shape) == 2:
         return f"{config.input.array_shape[0]:,} frames"
     *frames, height, width, _ = config.input.array_shape
     if frames:

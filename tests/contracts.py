@@ -50,6 +50,7 @@ ROWS_OF_FAMILIES = {
     "inputs, of images by convolutions": "resnet",
     "inputs, of texts and images": "tokens_and_patches",
     "inputs, of frames": "frames",
+    "inputs, of frames, in squares": "spectrogram",
     "inputs, of videos": "tubes",
     "several kinds of layers": "gpt3",
     "stages": "swin",

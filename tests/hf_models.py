@@ -391,6 +391,12 @@ MODELS = {
         ["VideoMAEModel", "VideoMAEForVideoClassification"],
     ),
     "videomae_first": ("videomae", IMAGES | dict(use_mean_pooling=False), ["VideoMAEForVideoClassification"]),
+    "audio_spectrogram_transformer": (
+        "audio-spectrogram-transformer",
+        {name: value for name, value in IMAGES.items() if name != "image_size"}
+        | dict(max_length=8, num_mel_bins=6, patch_size=3, time_stride=2, frequency_stride=1),
+        ["ASTModel", "ASTForAudioClassification"],
+    ),
     "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
     "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
 }  # fmt: skip
@@ -433,6 +439,7 @@ def saved_name(model_type: str, tensor: str) -> str:
     names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "beit": BEIT_NAMES, "swin": SWIN_NAMES}
     names |= {
         "vit_mae": SAVED_NAMES,
+        "audio-spectrogram-transformer": SAVED_NAMES,
         "vivit": SAVED_NAMES,
         "videomae": VIDEOMAE_NAMES,
         "dinov2": DINO_NAMES,
@@ -488,6 +495,11 @@ def inputs(padded: bool = True) -> dict[str, np.ndarray]:
     }
 
 
+def sound_values(pixels, size: int, bands: int):
+    """The corner of images [B,C,H,W] that a model of sounds reads, as frames [B,T,C]."""
+    return pixels[:, 0, :size, :bands]
+
+
 def image_values(pixels, channels: int, height: int, width: int, frames: int | None = None):
     """The corner of images [B,C,H,W] that a model reads; or videos [B,F,C,H,W], whose frames differ."""
     if frames is None:
@@ -529,8 +541,11 @@ def _results(config, params, arrays) -> dict:
     import tfm
 
     if config.input.array_shape:
+        if len(config.input.array_shape) == 2:
+            return _array_results(config, params, sound_values(arrays["pixels"], *config.input.array_shape))
         *frames, height, width, channels = config.input.array_shape
-        return _image_results(config, params, image_values(arrays["pixels"], channels, height, width, *frames))
+        pixels = image_values(arrays["pixels"], channels, height, width, *frames)
+        return _array_results(config, params, jnp.moveaxis(pixels, -3, -1))
     tokens, valid = arrays["tokens"], arrays["valid"] > 0
     types = arrays["types"] if config.sizes.get("Y", 0) > 1 else None
     if isinstance(params, tfm.Seq2Seq):
@@ -564,13 +579,12 @@ def _results(config, params, arrays) -> dict:
     return outputs
 
 
-def _image_results(config, params, pixels) -> dict:
+def _array_results(config, params, pixels) -> dict:
     import jax.numpy as jnp
 
     import tfm
     from tfm.models.classifier import pooled_states
 
-    pixels = jnp.moveaxis(pixels, -3, -1)
     hidden = tfm.encoder(params.encoder, config, pixels)
     outputs = {"hidden": hidden, "last_hidden_state": hidden}
     if isinstance(params, tfm.Tagger):
@@ -581,7 +595,7 @@ def _image_results(config, params, pixels) -> dict:
         outputs["cls_logits"], outputs["distillation_logits"] = tfm.classify_distilled(params, config, pixels)
     if params.pooler is not None:
         outputs["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
-    elif params.norm is not None and params.output is None:
+    elif (params.norm is not None or config.head.pool == "prefix") and params.output is None:
         outputs["pooler_output"] = pooled_states(params, config, hidden)
     return outputs
 
@@ -591,8 +605,8 @@ def torch_results(model, padded: bool = True) -> dict[str, np.ndarray]:
     import torch
 
     arrays = {name: torch.from_numpy(values) for name, values in inputs(padded).items()}
-    if model.main_input_name == "pixel_values":
-        return _torch_image_results(model)
+    if model.main_input_name in ("pixel_values", "input_values"):
+        return _torch_array_results(model)
     arguments = {"attention_mask": arrays["valid"].long()}
     if model.config.is_encoder_decoder:
         arguments |= {"decoder_input_ids": arrays["target"]}
@@ -629,16 +643,19 @@ def global_tokens(model, tokens) -> dict:
 
 
 def torch_pixels(model):
-    """The images that a model of transformers reads, as it reads them."""
+    """The images, or the sounds, that a model of transformers reads, as it reads them."""
     import torch
 
+    if model.main_input_name == "input_values":
+        values = sound_values(inputs()["pixels"], model.config.max_length, model.config.num_mel_bins)
+        return torch.from_numpy(values.copy())
     size = model.config.image_size
     height, width = (size, size) if isinstance(size, int) else size
     frames = [model.config.num_frames] if hasattr(model.config, "num_frames") else []
     return torch.from_numpy(image_values(inputs()["pixels"], model.config.num_channels, height, width, *frames).copy())
 
 
-def _torch_image_results(model) -> dict[str, np.ndarray]:
+def _torch_array_results(model) -> dict[str, np.ndarray]:
     import torch
 
     with torch.no_grad():

@@ -294,8 +294,8 @@ LISTS = (
 WORDS = set(
     """
     channel_groups characters compressed conditional delta dense experts fixed frames full global huang learned linear
-    local none parallel patches post pre reversible rotary shaw sinusoidal sliding softmax strided swin t5 tokens
-    transient tubes windows beit
+    local none parallel patches post pre reversible rotary shaw sinusoidal sliding softmax spectrogram strided swin t5
+    tokens transient tubes windows beit
     """.split()
 )
 

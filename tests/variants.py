@@ -266,6 +266,11 @@ VARIANTS = {
         {"input": "frames", "input.size": 11, "input.channels": 3, "input.convolutions": "3x1,3x2", "residual": "pre"},
         **_ENCODERS_OF_IMAGES,
     ),
+    "spectrogram": Variant(
+        {"input": "spectrogram", "input.size": 11, "input.channels": 6, "input.patch": 3, "residual": "pre"}
+        | {"input.time_stride": 2, "input.band_stride": 1, "head.pool": "prefix", "head.dense": False},
+        **_ENCODERS_OF_IMAGES,
+    ),
     "tubes": Variant(
         {
             "input": "tubes",

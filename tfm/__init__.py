@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tfm.catalogue.models.segments import SegmentMemory, read_segment, segment_memory
     from tfm.catalogue.models.skip_thought import SkipThought, sentence_vector, skip_thought_specs, write_sentence
     from tfm.catalogue.models.towers import Towers, image_vectors, text_vectors, towers_specs
-    from tfm.catalogue.options.frames import Frames, Tubes
+    from tfm.catalogue.options.frames import Frames, Spectrogram, Tubes
     from tfm.catalogue.options.generator import GeneratorShape
     from tfm.catalogue.options.inputs import Merging, Patches
     from tfm.catalogue.options.pictures import ResNet, TokensAndPatches

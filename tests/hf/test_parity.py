@@ -192,7 +192,9 @@ def labelled(architecture, outputs, tokens):
     positions, classes = np.array([3, 11]), np.array([0, 1])
     if architecture.endswith("MaskedLM"):
         return {"labels": tokens}, entropies(outputs, logits=tokens)
-    if architecture.endswith(("SequenceClassification", "ImageClassification", "VideoClassification")):
+    if architecture.endswith(
+        ("SequenceClassification", "ImageClassification", "VideoClassification", "AudioClassification")
+    ):
         return {"labels": classes * 4}, entropies(outputs, logits=classes * 4)
     if architecture.endswith("TokenClassification"):
         return {"labels": tokens % 5}, entropies(outputs, logits=tokens % 5)
@@ -225,8 +227,8 @@ def test_losses_of_heads(name, architecture, tmp_path):
     labels, loss = labelled(architecture, results(config, params, padded=False), arrays["tokens"])
     types = {"token_type_ids": arrays["types"]} if config.sizes.get("Y", 0) > 1 else {}
     mask = {"attention_mask": arrays["valid"].astype(int)}  # ModernBERT cannot do without where it takes the mean
-    if model.main_input_name == "pixel_values":
-        arguments = {"pixel_values": torch_pixels(model).numpy()}
+    if model.main_input_name in ("pixel_values", "input_values"):
+        arguments = {model.main_input_name: torch_pixels(model).numpy()}
     else:
         arguments = as_choices(
             model, {"input_ids": arrays["tokens"]} | types | mask | global_tokens(model, arrays["tokens"])

@@ -10,8 +10,9 @@ from tfm.options.model import ModelConfig
 class Head:
     """What heads have beside their sizes. Raises ValueError for values that do not fit together.
 
-    pool: first | mean | last | max | ends: what stands for a text or an image, its first or last token, the mean or
-        maximum of all; [CLS] is not in the mean of an image; ends: of two directions of reading, each at its end
+    pool: first | mean | last | max | ends | prefix: what stands for a text or an image, its first or last token, the
+        mean or maximum of all; [CLS] is not in the mean of an image; ends: of two directions of reading, each at its
+        end; prefix: the mean of the trained vectors before an image or a sound
     features: last | mix | sum | concat: what heads of texts read: the last layer; embeddings and all layers, weighed by
         a trained softmax and a factor (Peters et al. 2018, eq. 1); the sum of the top layers, or these side by side
         (Devlin et al. 2018, table 7)
@@ -28,7 +29,7 @@ class Head:
     input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token
     """
 
-    pool: Literal["first", "mean", "last", "max", "ends"] = "first"
+    pool: Literal["first", "mean", "last", "max", "ends", "prefix"] = "first"
     features: Literal["last", "mix", "sum", "concat"] = "last"
     feature_layers: int = 4
     dense: bool = True
@@ -59,6 +60,11 @@ class Head:
             )
         if self.pool == "ends" and config.width % 2:
             raise ValueError(f"width={config.width} must be even for head.pool=ends, a half for each direction")
+        if self.pool == "prefix" and not config.input.prefix:
+            raise ValueError(
+                f"head.pool=prefix reads the trained vectors before an image or a sound, and input={config.input.name} "
+                "has none here; try head.pool=mean"
+            )
         if self.features in ("sum", "concat") and self.feature_layers > config.layers + 1:
             raise ValueError(
                 f"head.feature_layers={self.feature_layers} are more than the {config.layers} layers and the "

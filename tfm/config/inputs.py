@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from tfm.catalogue.options.frames import Frames, Tubes
+from tfm.catalogue.options.frames import Frames, Spectrogram, Tubes
 from tfm.catalogue.options.inputs import Characters, Merging, Patches
 from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
 from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
@@ -53,4 +53,4 @@ class Tokens(InputOptions):
         }
 
 
-Input = Tokens | Characters | Patches | ResNet | Merging | TokensAndPatches | Frames | Tubes
+Input = Tokens | Characters | Patches | ResNet | Merging | TokensAndPatches | Frames | Spectrogram | Tubes

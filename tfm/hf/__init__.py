@@ -32,6 +32,7 @@ from tfm.hf.families.seq2seq.mt5 import MT5, UMT5
 from tfm.hf.families.seq2seq.switch_transformers import SWITCH_TRANSFORMERS
 from tfm.hf.families.seq2seq.t5 import T5
 from tfm.hf.families.seq2seq.whisper import WHISPER
+from tfm.hf.families.vision.audio_spectrogram_transformer import AST
 from tfm.hf.families.vision.beit import BEIT
 from tfm.hf.families.vision.clip import CLIP, CLIP_TEXT, CLIP_VISION, SIGLIP
 from tfm.hf.families.vision.dino import DINO_V2, DINO_V3
@@ -52,7 +53,7 @@ FAMILIES = {
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN2, OPENAI_GPT),
         *(T5, LONGT5, SWITCH_TRANSFORMERS, BART, MARIAN, PEGASUS, LED, MBART, M2M_100, MT5, UMT5, WHISPER),
         *(VIT, DEIT, BEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
-        *(VIT_MAE, DINO_V2, DINO_V3, VIVIT, VIDEOMAE),
+        *(VIT_MAE, DINO_V2, DINO_V3, VIVIT, VIDEOMAE, AST),
     )
 }
 

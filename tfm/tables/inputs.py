@@ -5,7 +5,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from tfm.catalogue.inputs import characters, frames, merging, patches, resnet, tokens_and_patches, tubes
+from tfm.catalogue.inputs import characters, frames, merging, patches, resnet, spectrogram, tokens_and_patches, tubes
 from tfm.catalogue.inputs.frames import PaddedFrames
 from tfm.config.model import Config
 from tfm.inputs import TOKENS, MaskedPixels, PicturedTokens
@@ -20,6 +20,7 @@ INPUTS: dict[str, Input] = {
     "merging": merging.INPUT,
     "tokens_and_patches": tokens_and_patches.INPUT,
     "frames": frames.INPUT,
+    "spectrogram": spectrogram.INPUT,
     "tubes": tubes.INPUT,
 }
 

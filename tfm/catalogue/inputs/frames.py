@@ -7,11 +7,12 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.inputs.patches import embed_grid
-from tfm.catalogue.options.frames import Frames
+from tfm.catalogue.options.frames import Frames, Spectrogram
 from tfm.config.model import Config
 from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm_specs
 from tfm.ops import ACTIVATIONS, Linear, broadcast_param, einsum, linear_specs
+from tfm.options.slots import InputOptions
 from tfm.params import PyTree
 from tfm.tables.positions import POSITIONS
 
@@ -60,7 +61,7 @@ def embed(
     """frames float [B,T,C] -> [B,S,D], as `tfm.embed` does; `PaddedFrames` where some are shorter."""
     tables, options, config = call.params, call.options, call.config
     frames, lengths = (inputs.frames, inputs.lengths) if isinstance(inputs, PaddedFrames) else (inputs, None)
-    _check(options, frames, types)
+    check_frames(options, frames, types)
     lengths = lengths if options.mask_padding else None
     activation = ACTIVATIONS["gelu"] if options.activation == "gelu" else (lambda x: x)
     x = _until(lengths, frames.astype(config.dtype))
@@ -94,26 +95,27 @@ def _until(lengths: Array | None, x: Array) -> Array:
 def valid_frames(config: Config, lengths: Array) -> Array:
     """The frames of each input, int32 [B] -> bool [B,S]: the vectors of `config.input` that layers may see."""
     options = config.input
-    assert isinstance(options, Frames), "a model of frames"
+    assert isinstance(options, Frames | Spectrogram), "a model of frames"
     count = options.max_length(config)
-    if not options.mask_padding:
+    if isinstance(options, Spectrogram) or not options.mask_padding:
         return jnp.ones((len(lengths), count), bool)
     for _, stride in options.layers:
         lengths = -(-lengths // stride)
     return jnp.arange(count, dtype=jnp.int32)[None] < lengths[:, None]
 
 
-def _check(options: Frames, frames: object, types: object) -> None:
+def check_frames(options: InputOptions, frames: object, types: object) -> None:
     """Raises ValueError unless frames are floating-point numbers of the shape that the model reads."""
     shape, dtype = getattr(frames, "shape", None), getattr(frames, "dtype", None)
     if shape is None or dtype is None:
         raise ValueError(f"frames must be an array [B,T,C], not a {type(frames).__name__}; wrap it in jnp.array")
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"frames must be floating-point numbers, not {dtype}; convert and scale them")
-    if len(shape) != 3 or tuple(shape[1:]) != options.array_shape:
+    size, channels = options.array_shape or (0, 0)
+    if len(shape) != 3 or tuple(shape[1:]) != (size, channels):
         raise ValueError(
-            f"frames must have the shape [B,{options.size},{options.channels}] of what the model reads, not "
-            f"{list(shape)}; pad shorter inputs and say their lengths with tfm.PaddedFrames"
+            f"frames must have the shape [B,{size},{channels}] of what the model reads, not {list(shape)}; "
+            "pad shorter inputs and say their lengths with tfm.PaddedFrames"
         )
     if types is not None:
         raise ValueError("types tell the sentences of a pair apart, and frames have none; leave them out")

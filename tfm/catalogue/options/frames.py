@@ -66,6 +66,69 @@ class Frames(InputOptions):
 
 
 @frozen
+class Spectrogram(InputOptions):
+    """Squares of the frames of a sound, which may overlap, and trained vectors before them (AST: Gong et al. 2021,
+    section 2.1). Frames and bands that fill no square at the end are not read.
+
+    Raises ValueError for squares that are larger than the spectrogram.
+
+    size: frames of an input
+    channels: bands of a frame
+    patch: side of a square, in frames and in bands
+    time_stride: frames from a square to the next one
+    band_stride: bands from a row of squares to the next one
+    cls: a trained vector, [CLS], stands first; a head may read its state
+    distilled: a second one follows, as in the DeiT from which AST starts
+    bias: add a bias to what a square becomes
+    norm: normalize the embeddings
+    """
+
+    name: Literal["spectrogram"] = tag("spectrogram")
+    reads_packed: ClassVar[bool] = False
+    ignores: ClassVar[tuple[str, ...]] = Patches.ignores
+    size: int = 1024
+    channels: int = 128
+    patch: int = 16
+    time_stride: int = 10
+    band_stride: int = 10
+    cls: bool = True
+    distilled: bool = True
+    bias: bool = True
+    norm: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, **dict.fromkeys(("size", "channels", "patch", "time_stride", "band_stride"), 1))
+        check_maximum(self, "no input is as large", size=1 << 20, channels=1 << 16)
+        if self.patch > min(self.size, self.channels):
+            raise ValueError(
+                f"patch={self.patch} is more than the size={self.size} frames or the channels={self.channels} of an "
+                "input; make it smaller"
+            )
+        if self.distilled and not self.cls:
+            raise ValueError("distilled=true puts a vector behind [CLS], and cls=false has none; add cls=true")
+
+    @property
+    def array_shape(self) -> tuple[int, ...] | None:
+        return self.size, self.channels
+
+    @property
+    def axes(self) -> tuple[int, int]:
+        rows = (self.channels - self.patch) // self.band_stride + 1
+        return rows, (self.size - self.patch) // self.time_stride + 1
+
+    @property
+    def prefix(self) -> int:
+        return self.cls + self.distilled
+
+    def max_length(self, config: ModelConfig) -> int:
+        return self.prefix + math.prod(self.axes)
+
+    def sizes(self, config: ModelConfig) -> dict[str, int]:
+        return {"U": config.width, "P": self.max_length(config)}
+
+
+@frozen
 class Tubes(InputOptions):
     """Patches of a video in space and time, and a trained vector before them (ViViT: Arnab et al. 2021, section 3.2).
 

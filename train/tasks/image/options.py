@@ -11,8 +11,8 @@ from train.settings.task_options import PICTURE_INPUTS, TaskOptions, check_gener
 
 @frozen
 class Image(TaskOptions):
-    """Classes of pictures (Dosovitskiy et al. 2021), of sounds, with --model.input=frames, or of videos,
-    with --model.input=tubes.
+    """Classes of pictures (Dosovitskiy et al. 2021), of sounds, with --model.input=frames or spectrogram, or
+    of videos, with --model.input=tubes.
 
     smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
     class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
@@ -23,7 +23,7 @@ class Image(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = (*PICTURE_INPUTS, "tokens", "frames", "tubes")
+    inputs: ClassVar[tuple[str, ...]] = (*PICTURE_INPUTS, "tokens", "frames", "spectrogram", "tubes")
 
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0
