@@ -1,14 +1,20 @@
 """Options of train.generate: the strategy that flags belong to, and the strategies of tfm that they describe."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 import tfm
 from tfm.decoding import sampling
+from tfm.hf.generation import read_generation
 from train import UserError
+from train.generation.defaults import choose
 from train.generation.options import FILTERS, STRATEGY_FLAGS, GenerateOptions, choose_strategy
 from train.settings import flags
+from train.text.special import ConfiguredTokenizer
 
 STRATEGIES = [
     ("", ""),
@@ -83,3 +89,14 @@ def test_errors_say_flags(values, sentence):
 
 def test_stops():
     assert GenerateOptions(run="run", stop="a| b|\\n|").stops == ["a", " b", "\n"]
+
+
+def test_a_field_of_a_folder_is_named_as_its_file_has_it(tmp_path):
+    (tmp_path / "generation_config.json").write_text('{"max_new_tokens": 0}')
+    tokenizer = ConfiguredTokenizer(Tokenizer(WordLevel({"a": 0})), {}, generation=read_generation(tmp_path, {}))
+    model = SimpleNamespace(vocab=1, padded_vocab=128)
+    folder = SimpleNamespace(
+        config=SimpleNamespace(task=None, model=model), task=SimpleNamespace(generates="text"), processor=tokenizer
+    )
+    with pytest.raises(UserError, match="generation_config.json: max_new_tokens=0 must be at least 1"):
+        choose(folder, GenerateOptions(), {}, "", "sample")

@@ -8,7 +8,7 @@ from train.data import tokens
 from train.screens.console import Log
 from train.settings import schema
 from train.text import control_tokens, tokenize
-from train.text.special import special_tokens
+from train.text.special import ConfiguredTokenizer, special_tokens
 
 TEXT = "press [MASK] then [SEP] now [PAD] [PAD] old ship [CLS] [UNK] sea"
 CORPUS = [TEXT, "the old ship", "press now"]
@@ -81,3 +81,13 @@ def test_added_words_stay_whole():
     tokenizer = tokenize.train(schema.Tokenizer("wordpiece", 300), CORPUS)
     tokenizer.add_tokens(["<new>"])
     assert tokens.in_memory(tokenizer, ["press <new>"]).ids[-1] == tokenizer.token_to_id("<new>")
+
+
+def test_unknown_words_stay_unknown_where_the_folder_names_no_token_for_them():
+    words = Tokenizer(models.WordLevel({"<pad>": 0, "<unk>": 1, "old": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.add_special_tokens(["<pad>", "<unk>"])
+    tokenizer = ConfiguredTokenizer(words, {"pad_token": "<pad>"})
+    assert [
+        ids.tolist() for ids in control_tokens.ids_of(tokenizer, control_tokens.encode(tokenizer, ["new old"]))
+    ] == [[1, 2]]

@@ -114,7 +114,9 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
     try:
         options = dataclasses.replace(options, **{flag: v for flag, v in defaults.items() if flag not in explicit})
     except ValueError as error:
-        raise UserError(f"{generation.source}: {error}") from error
+        flag, _, said = str(error).partition("=")
+        field = _FIELDS.get(flag.replace("-", "_"), flag)
+        raise UserError(f"{generation.source}: {field}={said}") from error
     if "early_stopping" not in explicit:
         early = generation.early_stopping
     return Choice(options, chosen, generation.stop, generation, vocab, early, ends)

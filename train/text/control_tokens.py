@@ -54,9 +54,13 @@ def encode(tokenizer: AnyTokenizer, texts: Sequence[Any], offsets: bool = True, 
 
 
 def ids_of(tokenizer: AnyTokenizer, encodings: "Iterable[Encoding]") -> Iterator[np.ndarray]:
-    """The ids of texts, int64. A vocabulary may have a control token as a word of its own: it is unknown in a text."""
+    """The ids of texts, int64. A vocabulary may have a control token as a word of its own: it is unknown in a text.
+
+    What the vocabulary itself has for unknown words stays, also where the folder names no unk_token.
+    """
     unk = special_tokens(tokenizer).unk
-    control = [token for token in _contents(tokenizer).values() if token != unk]
+    unknown = (unk, tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or ""))
+    control = [token for token in _contents(tokenizer).values() if token not in unknown]
     is_control = np.zeros(max(control, default=0) + 2, bool)
     is_control[control] = mode() != "keep"
     for encoding in encodings:
