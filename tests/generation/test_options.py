@@ -99,4 +99,4 @@ def test_a_field_of_a_folder_is_named_as_its_file_has_it(tmp_path):
         config=SimpleNamespace(task=None, model=model), task=SimpleNamespace(generates="text"), processor=tokenizer
     )
     with pytest.raises(UserError, match="generation_config.json: max_new_tokens=0 must be at least 1"):
-        choose(folder, GenerateOptions(), {}, "", "sample")
+        choose(folder, GenerateOptions(run="folder", prompt="a"), {}, "", "sample")
