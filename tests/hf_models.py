@@ -539,6 +539,7 @@ def _results(config, params, arrays) -> dict:
     import jax.numpy as jnp
 
     import tfm
+    from tfm.models.classifier import pooled
 
     if config.input.array_shape:
         if len(config.input.array_shape) == 2:
@@ -575,15 +576,14 @@ def _results(config, params, arrays) -> dict:
     elif params.output is not None:
         outputs["logits"] = tfm.classify(params, config, tokens, valid, types)
     elif params.pooler is not None:
-        outputs["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
+        outputs["pooler_output"] = pooled(params.pooler, None, config, hidden[:, 0])
     return outputs
 
 
 def _array_results(config, params, pixels) -> dict:
-    import jax.numpy as jnp
 
     import tfm
-    from tfm.models.classifier import pooled_states
+    from tfm.models.classifier import pooled, pooled_states
 
     hidden = tfm.encoder(params.encoder, config, pixels)
     outputs = {"hidden": hidden, "last_hidden_state": hidden}
@@ -594,7 +594,7 @@ def _array_results(config, params, pixels) -> dict:
     if params.distilled is not None:
         outputs["cls_logits"], outputs["distillation_logits"] = tfm.classify_distilled(params, config, pixels)
     if params.pooler is not None:
-        outputs["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
+        outputs["pooler_output"] = pooled(params.pooler, None, config, hidden[:, 0])
     elif (params.norm is not None or config.head.pool == "prefix") and params.output is None:
         outputs["pooler_output"] = pooled_states(params, config, hidden)
     return outputs

@@ -111,7 +111,9 @@ def verdict(folder, architecture, field, results_of):
     if any(field in str(warning.message) for warning in caught):
         return ""
     shape = config.input.array_shape
-    if shape and max(shape[-3:-1]) > inputs()["pixels"].shape[-1]:  # pictures of another size are refused in a pass
+    if (
+        len(shape or ()) > 2 and max(shape[-3:-1]) > inputs()["pixels"].shape[-1]
+    ):  # pictures of another size are refused in a pass
         return ""
     own, theirs = results_of(config, params), transformers_results(folder, architecture)
     if theirs is None:
@@ -171,6 +173,7 @@ def silent_answers(folder, architecture):
         ("gpt2", "GPT2LMHeadModel"),
         ("vit", "ViTForImageClassification"),
         ("bert", "BertForPreTraining"),
+        ("vit", "ViTModel"),
         ("vit_mae", "ViTMAEModel"),
         ("dinov3_vit", "DINOv3ViTModel"),
         ("reformer_encoder", "ReformerModel"),
