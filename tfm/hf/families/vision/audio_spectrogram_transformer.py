@@ -11,7 +11,7 @@ _MODEL = "audio_spectrogram_transformer"
 AST = Family(
     name="audio-spectrogram-transformer",
     prefix=f"{_MODEL}.",
-    base=Config(input=Spectrogram(), residual=PreNorm(), head=Head(pool="prefix", dense=False, pool_norm=True)),
+    base=Config(input=Spectrogram(), residual=PreNorm(), head=Head(dense=False, pool_norm=True)),
     fields={name: field for name, field in vit.FIELDS.items() if name not in ("num_channels", "pooler_act")}
     | {
         "max_length": HfField("input.size", 1024),
@@ -24,7 +24,9 @@ AST = Family(
     names=vit.names(_MODEL),
     heads={
         "ASTModel": HfHead("model"),
-        "ASTForAudioClassification": HfHead("classify", {"norm": "classifier.layernorm", "output": "classifier.dense"}),
+        "ASTForAudioClassification": HfHead(
+            "classify", {"norm": "classifier.layernorm", "output": "classifier.dense"}, {"head.pool": "prefix"}
+        ),
     },
     unused=r"^classifier\.",
 )
