@@ -92,6 +92,10 @@ def _checked(sound: str, processor: SoundProcessor) -> int:
             f"{sound} has {rate:,} samples a second, and the model reads {processor.rate:,}; convert it, or train with "
             f"--task.sound.rate={rate}"
         )
+    if not processor.frame_count(count):
+        raise UserError(
+            f"{sound} has {count:,} samples, fewer than the {processor.window} of a frame; leave it out, or add silence"
+        )
     return count
 
 

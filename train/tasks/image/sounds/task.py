@@ -35,7 +35,7 @@ from train.tasks.image.mistakes import mistakes
 from train.tasks.image.options import Image
 from train.tasks.image.sounds.predict import PREDICTOR
 from train.tasks.image.sounds.rows import SoundRows
-from train.tasks.image.task import IMAGE, measured_of, metrics, sums
+from train.tasks.image.task import IMAGE, hf_fields, measured_of, metrics, sums
 from train.tasks.record import Saved, Task, head_classes
 
 # Built-in sounds to train on and to validate on; sounds of plots/mistakes.png.
@@ -161,4 +161,6 @@ SOUNDS = Task(
     next_commands=("predict --run={folder} --file='YOUR/*.wav'", "evaluate --run={folder} --data=YOUR/FOLDER"),
     predictor=PREDICTOR,
     contact_sheet=contact_sheet,
+    hf_heads=("classify",),
+    hf_fields=hf_fields,
 )
