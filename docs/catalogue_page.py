@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import mask_pictures
 
 import tfm
-from tfm.catalogue.options.stages import Stage
 from tfm.config.heads import Head
 from tfm.config.mixers import Softmax
+from tfm.config.stages import Stage
 from tfm.config.towers import ImageTower
 from tfm.options import choices
 from tfm.tables.patterns import pattern_of

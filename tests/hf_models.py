@@ -74,6 +74,16 @@ DINO = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, image_si
 BEIT = IMAGES | dict(image_size=6, vocab_size=37, use_relative_position_bias=True)
 # Grids of 4 x 4 patches, and of 2 x 2, which are one window.
 SWIN = dict(image_size=8, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 4], window_size=2)
+# Grids of 2 x 2 patches, and of one with [CLS].
+PVT = dict(
+    image_size=8, num_encoder_blocks=2, depths=[2, 1], hidden_sizes=[8, 12], num_attention_heads=[2, 3],
+    mlp_ratios=[2, 3], sequence_reduction_ratios=[2, 1], patch_sizes=[4, 2], strides=[4, 2],
+)  # fmt: skip
+# Grids of 4 x 4 patches, and of 2 x 2.
+SEGFORMER = dict(
+    image_size=8, num_encoder_blocks=2, depths=[1, 2], hidden_sizes=[8, 12], num_attention_heads=[2, 3],
+    mlp_ratios=[2, 3], sr_ratios=[2, 1], patch_sizes=[5, 3], strides=[2, 2], decoder_hidden_size=10,
+)  # fmt: skip
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -399,6 +409,8 @@ MODELS = {
     ),
     "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
     "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
+    "pvt": ("pvt", PVT, ["PvtModel", "PvtForImageClassification"]),
+    "segformer": ("segformer", SEGFORMER, ["SegformerModel", "SegformerForImageClassification"]),
 }  # fmt: skip
 CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
 
@@ -432,6 +444,17 @@ SWIN_NAMES = {
     r"mlp\.fc1": "intermediate.dense",
     r"mlp\.fc2": "output.dense",
 }
+# Those of SegFormer, whose stages are apart in a folder.
+SEGFORMER_NAMES = {
+    r"stages\.(\d+)\.patch_embeddings": r"encoder.patch_embeddings.\1",
+    r"stages\.(\d+)\.blocks": r"encoder.block.\1",
+    r"stages\.(\d+)\.layer_norm": r"encoder.layer_norm.\1",
+    r"layernorm_before": "layer_norm_1",
+    r"layernorm_after": "layer_norm_2",
+    r"sequence_reduction\.sequence_reduction": "self.sr",
+    r"sequence_reduction\.layer_norm": "self.layer_norm",
+    r"mlp\.fc": "mlp.dense",
+} | {pattern: name for pattern, name in SWIN_NAMES.items() if "_proj" in pattern}
 
 
 def saved_name(model_type: str, tensor: str) -> str:
@@ -444,6 +467,7 @@ def saved_name(model_type: str, tensor: str) -> str:
         "videomae": VIDEOMAE_NAMES,
         "dinov2": DINO_NAMES,
         "dinov3_vit": DINO_V3_NAMES,
+        "segformer": SEGFORMER_NAMES,
     }
     names |= {"mixtral": {r"\.mlp\.": ".block_sparse_moe."}}
     for pattern, name in names.get(model_type, {}).items():
@@ -661,8 +685,12 @@ def _torch_array_results(model) -> dict[str, np.ndarray]:
     with torch.no_grad():
         outputs = model(torch_pixels(model), output_hidden_states=True, **in_order(model))
     tensors = {name: values.numpy() for name, values in outputs.items() if isinstance(values, torch.Tensor)}
-    norm = model.norm if hasattr(model, "norm") else getattr(model, model.base_model_prefix, model).layernorm
     states = outputs.hidden_states[-1]
+    if model.config.model_type in ("pvt", "segformer"):  # normalized, and of SegFormer [B,D,H,W]
+        hidden = states.flatten(2).transpose(1, 2) if states.ndim == 4 else states
+        last = {"last_hidden_state": hidden.numpy()} if "last_hidden_state" in tensors else {}
+        return tensors | last | {"hidden": hidden.numpy()}
+    norm = model.norm if hasattr(model, "norm") else getattr(model, model.base_model_prefix, model).layernorm
     return tensors | {"hidden": (states if norm is None else norm(states)).detach().numpy()}
 
 

@@ -425,6 +425,21 @@ VARIANTS = {
         | {"period.1.mixer.key_bias": False, "stages.norm": "last"},
         **_ENCODERS_OF_IMAGES,
     ),
+    "mix_ffn": Variant(_GRID | {"feed_forward": "mix_ffn", "position": "none"}, **_ENCODERS_OF_IMAGES),
+    "pvt": Variant(
+        _STAGES
+        | {"period": 1, "input.patch_norm": True, "input.norm": False, "stages": 2, "stages.norm": "last"}
+        | {"stages.mixer": "spatial_reduction", "stages.positions": True, "stages.bias": True}
+        | {"stages.0.kernel": 3, "stages.0.ffn": 20, "stages.0.norm_before": True}
+        | {
+            "stages.1.mixer.factor": 1,
+            "stages.1.ffn": 36,
+            "stages.1.width": 24,
+            "stages.1.heads": 6,
+            "stages.1.cls": True,
+        },
+        **_ENCODERS_OF_IMAGES,
+    ),
     "swin": Variant(_SHIFTED | {"position": "swin"}, **_ENCODERS_OF_IMAGES),
     "beit": Variant(
         _IMAGES

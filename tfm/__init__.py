@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from tfm.catalogue.options.generator import GeneratorShape
     from tfm.catalogue.options.inputs import Merging, Patches
     from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
-    from tfm.catalogue.options.stages import Stage
     from tfm.catalogue.patterns.grid_windows import grid_windows
     from tfm.catalogue.positions.alibi import alibi
     from tfm.catalogue.positions.t5 import T5Bias
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from tfm.config.heads import Head
     from tfm.config.inputs import Tokens
     from tfm.config.model import COMPUTE, Config, Layer
+    from tfm.config.stages import Stage
     from tfm.config.towers import ImageTower
     from tfm.decoding.beam import Hypothesis, beam_search
     from tfm.decoding.beam_strategy import Beam

@@ -14,7 +14,6 @@ from tfm.attention.kernels.choice import KERNELS
 from tfm.catalogue.options.patterns import BigBird, Fixed, Global, Sliding
 from tfm.catalogue.options.positions.relative import T5, Disentangled
 from tfm.catalogue.options.positions.scaling import Dynamic, LinearScaling, Llama3, LongRope, Yarn
-from tfm.catalogue.options.stages import Stage
 from tfm.config.feed_forwards import PositionWise
 from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
@@ -23,6 +22,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.config.positions import Learned, Rotary, Sinusoidal
 from tfm.config.residuals import PostNorm, PreNorm
+from tfm.config.stages import Stage
 from tfm.models import classifier, pooling
 from tfm.options.choices import Options, choices_of, type_hints
 

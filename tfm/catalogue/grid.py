@@ -4,19 +4,36 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jax import Array
 
+from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, refuse
+from tfm.params import bias_spec, weight_spec
 from tfm.scopes import SUMS
-from tfm.sharding import replicate_length, reshape_rows, unshard_fsdp
+from tfm.sharding import named_sharding, replicate_length, reshape_rows, spec_of, unshard_fsdp
+
+
+@struct.dataclass
+class DepthwiseConvolution:
+    """The weights of the places of a square [h,w,D], and a bias [D]; the last axis may be another one."""
+
+    weights: Array
+    bias: Array
+
+
+def depthwise_specs(config: Config, axis: str, side: int) -> DepthwiseConvolution:
+    """The spec tree of a convolution of each channel of `axis` over side x side places."""
+    weights = weight_spec(config, f"hw{axis}", inputs=2, h=side, w=side)
+    return DepthwiseConvolution(weights, bias_spec(config, axis))
 
 
 def check_whole(call: LayerCall, context: AttentionContext) -> None:
     """Raises VariantError for a mask, for a decoder, and for tokens that fill no grid."""
     if context.causal or context.mask is not None:
         refuse(call.options, "is for encoders of images, all of which are read in full", "leave out the mask")
-    (rows, columns), length = call.config.grid or (0, 0), context.positions.shape[1]
-    if length != rows * columns:
+    (rows, columns), length = call.config.input.grid or (0, 0), context.positions.shape[1]
+    if length != call.config.input.prefix + rows * columns:
         grid = f"a grid of {rows} x {columns} patches"
         refuse(call.options, f"reads {grid}, and there are {length} tokens", "read images of input.size")
 
@@ -24,12 +41,16 @@ def check_whole(call: LayerCall, context: AttentionContext) -> None:
 def as_grid(x: Array, rows: int, columns: int) -> Array:
     """x [B,T,D] of the T places of a grid, row by row -> [B,rows,columns,D]."""
     x = replicate_length(x)
-    return reshape_rows(x, x.shape[0], rows, columns, x.shape[-1])
+    batch, _, width = spec_of(x)
+    shape = (x.shape[0], rows, columns, x.shape[-1])
+    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, batch, None, None, width))
 
 
 def as_sequence(x: Array) -> Array:
     """x [B,rows,columns,D] -> [B,T,D], row by row."""
-    return reshape_rows(x, x.shape[0], x.shape[1] * x.shape[2], x.shape[-1])
+    batch, _, _, width = spec_of(x)
+    shape = (x.shape[0], x.shape[1] * x.shape[2], x.shape[-1])
+    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, batch, None, width))
 
 
 def coarser(size: int, stride: int) -> int:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from tfm.catalogue.options.feed_forwards import ExpertChoice, Experts
+from tfm.catalogue.options.feed_forwards import ExpertChoice, Experts, MixFfn
 from tfm.options.choices import Options, frozen, tag
 
 
@@ -13,4 +13,4 @@ class PositionWise(Options):
     name: Literal["dense"] = tag("dense")
 
 
-FeedForward = PositionWise | Experts | ExpertChoice
+FeedForward = PositionWise | Experts | ExpertChoice | MixFfn

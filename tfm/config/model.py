@@ -4,7 +4,6 @@ import functools
 from dataclasses import replace
 from typing import Literal, Self
 
-from tfm.catalogue.options.stages import Stage
 from tfm.config.feed_forwards import FeedForward, PositionWise
 from tfm.config.heads import Head
 from tfm.config.inputs import Input, Tokens
@@ -12,6 +11,7 @@ from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
 from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
 from tfm.config.residuals import PostNorm, Residual
+from tfm.config.stages import Stage
 from tfm.config.towers import ImageTower
 from tfm.options.choices import (
     MAX_LAYERS,

@@ -37,6 +37,8 @@ from tfm.hf.families.vision.beit import BEIT
 from tfm.hf.families.vision.clip import CLIP, CLIP_TEXT, CLIP_VISION, SIGLIP
 from tfm.hf.families.vision.dino import DINO_V2, DINO_V3
 from tfm.hf.families.vision.imagegpt import IMAGEGPT
+from tfm.hf.families.vision.pvt import PVT
+from tfm.hf.families.vision.segformer import SEGFORMER
 from tfm.hf.families.vision.swin import SWIN, SWIN_V2
 from tfm.hf.families.vision.videomae import VIDEOMAE
 from tfm.hf.families.vision.vit import DEIT, VIT, VIT_MAE
@@ -53,7 +55,7 @@ FAMILIES = {
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN2, OPENAI_GPT),
         *(T5, LONGT5, SWITCH_TRANSFORMERS, BART, MARIAN, PEGASUS, LED, MBART, M2M_100, MT5, UMT5, WHISPER),
         *(VIT, DEIT, BEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
-        *(VIT_MAE, DINO_V2, DINO_V3, VIVIT, VIDEOMAE, AST),
+        *(VIT_MAE, DINO_V2, DINO_V3, VIVIT, VIDEOMAE, AST, PVT, SEGFORMER),
     )
 }
 

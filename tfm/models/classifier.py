@@ -109,9 +109,9 @@ def _label_logits(model: Classifier, config: Config, hidden: Array, valid: Array
 
 def pooled_states(model: Classifier, config: Config, hidden: Array, valid: Array | None = None) -> Array:
     """hidden [B,T,D] -> [B,D]: what stands for a text or an image, as `config.head` says."""
-    kind = config.head.pool
-    if config.input.prefix:
-        is_read = positions_like(hidden) >= config.input.prefix
+    kind, prefix = config.head.pool, config.stage_configs[-1].input.prefix
+    if prefix:
+        is_read = positions_like(hidden) >= prefix
         valid = ~is_read if kind == "prefix" else is_read if valid is None else is_read & valid.astype(bool)
     return pooled(model.pooler, model.norm, config, pool(hidden, valid, "mean" if kind == "prefix" else kind))
 

@@ -79,6 +79,8 @@ _OF_MODELS = {
     "imagegpt": "ImageGPT",
     "vivit": "VideoMAE",
     "videomae": "VideoMAE",
+    "pvt": "Pvt",
+    "segformer": "Segformer",
 }
 
 # What all classes read.

@@ -33,6 +33,49 @@ def test_a_stage_is_twice_as_wide_on_half_of_the_grid():
     assert tfm.override(tfm.Config(), tfm.flatten(config)) == config
 
 
+def test_a_stage_says_its_sizes_and_its_mixer():
+    """Those of the next stage follow from them; a norm, positions and [CLS] are where a stage asks for them."""
+    values = {"stages": 2, "position": "learned", "mixer": "spatial_reduction", "mixer.factor": 7}
+    values |= {"stages.0.width": 24, "stages.0.heads": 3, "stages.0.ffn": 36, "stages.0.norm_before": True}
+    values |= {"stages.0.kernel": 3, "stages.0.stride": 3, "stages.0.positions": True}
+    values |= {"stages.1.mixer": "softmax", "stages.1.kernel": 3, "stages.1.cls": True}
+    config = config_of(**values)
+    sizes = [(stage.width, stage.heads, stage.sizes["F"], stage.input.grid) for stage in config.stage_configs]
+    assert sizes == [(16, 2, 64, (7, 7)), (24, 3, 36, (3, 3)), (48, 6, 72, (2, 2))]
+    mixers = [dataclasses.asdict(stage.mixer) for stage in config.stage_configs]
+    assert mixers[0] == mixers[1] == {"name": "spatial_reduction", "factor": 7}
+    assert mixers[2]["name"] == "softmax"
+    specs = tfm.encoder_specs(config)
+    assert [stage.norm is None for stage in (specs, *specs.stages)] == [False, True, False]
+    assert specs.stages[0].embed.positions.shape == (9, 24)
+    assert specs.stages[1].embed.positions is None
+    assert specs.stages[1].embed.cls.shape == (48,)
+    states = jax.eval_shape(lambda params: tfm.encoder(params, config, jnp.zeros((1, 14, 14, 3))), zeros(specs))
+    assert states.shape == (1, 5, 48)
+
+
+def zeros(specs):
+    return jax.tree.map(lambda spec: jnp.zeros(spec.shape, jnp.float32), specs)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"stages": 2, "stages.0.cls": True}, "stages.1: a stage merges patches of a grid, .* in the last stage alone"),
+        ({"stages.0.stride": 3}, "stride=3 must be at least 1 and at most kernel=2; try stride=2"),
+        ({"stages.0.kernel": 1, "stages.0.stride": 1}, "kernel=1 must be a side of squares from 2 to 64"),
+        (
+            {"mixer": "spatial_reduction", "mixer.factor": 1, "stages.0.mixer": "spatial_reduction"}
+            | {"stages.0.cls": True},
+            "mixer=spatial_reduction needs a grid of patches and nothing beside it",
+        ),
+    ],
+)
+def test_stages_that_cannot_be_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        config_of(**values)
+
+
 def test_a_stage_without_a_grid_is_refused():
     with pytest.raises(ValueError, match="stages.0: a stage merges patches of a grid, and input=tokens has none"):
         tfm.override(tfm.Config(), {"stages": 1})
@@ -47,7 +90,10 @@ def test_squares_are_merged_column_by_column(kernel, norm, fill):
     config = dataclasses.replace(config_of(), stages=(tfm.Stage(kernel=kernel, norm=norm, bias=True),)).stage_configs[1]
     params = fill(merging.specs(config.input, config))
     states = np.random.default_rng(0).normal(size=(2, 49, 16))
-    kernel_map, bias = np.asarray(params.projection.kernel, np.float64), np.asarray(params.projection.bias)
+    kernel_map, bias = (
+        np.asarray(params.projection.kernel, np.float64).reshape(-1, 32),
+        np.asarray(params.projection.bias),
+    )
     scale, shift = np.asarray(params.norm.scale, np.float64), np.asarray(params.norm.bias)
 
     def normalized(x):

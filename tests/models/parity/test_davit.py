@@ -55,7 +55,7 @@ def stage_of(weights, specs, index):
     """The parameters of a stage, whose spec tree is `specs`."""
     width, count = WIDTHS[index], HEADS[index]
     conv = weights[f"convs.{index}.conv.weight"].transpose(3, 2, 1, 0)  # columns, rows, channels, width
-    kernel = conv.transpose(1, 0, 2, 3) if index == 0 else conv.reshape(-1, width)
+    kernel = conv.transpose(1, 0, 2, 3) if index == 0 else conv
     projection = tfm.Linear(kernel, weights[f"convs.{index}.conv.bias"])
     embed = specs.embed.replace(projection=projection, norm=norm(weights, f"convs.{index}.norm"))
 

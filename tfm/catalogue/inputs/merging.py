@@ -5,29 +5,42 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.grid import as_grid, as_sequence, squares
+from tfm.catalogue.inputs.patches import with_vectors
 from tfm.catalogue.options.inputs import Merging
 from tfm.config.model import Config
+from tfm.inputs import default_positions
 from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
-from tfm.ops import Linear, linear, linear_specs
-from tfm.sharding import shard_patches
+from tfm.ops import Linear, dropout, linear, linear_specs
+from tfm.params import PyTree, vector_spec
+from tfm.sharding import reshape_rows, shard_patches
+from tfm.tables.positions import POSITIONS
 
 
 @struct.dataclass
 class Merge:
-    """The map [s,D] of the states of a square, column by column, and the norm before or behind it."""
+    """The map [w,h,c,D] of the states of a square, column by column, the norm before or behind it, what positions need,
+    and the vector [D] before the states.
+
+    None where a stage lacks one.
+    """
 
     projection: Linear
     norm: Norm
+    positions: PyTree
+    cls: Array | None
 
 
 def specs(options: Merging, config: Config) -> Merge:
-    """The spec tree of the map and the norm."""
-    size = options.kernel**2 * options.width
-    axis = {"first": "w", "merged": "s", "last": "D"}[options.norm]
+    """The spec tree of the map, the norm and the vectors."""
+    side, width = options.kernel, options.width
+    axis = {"first": "c", "merged": "s", "last": "D"}[options.norm]
+    positions = POSITIONS[config.position.name].embed_specs(config.position, config) if options.positions else None
     return Merge(
-        projection=linear_specs(config, "s", "D", bias=options.bias, s=size),
-        norm=norm_specs(config, axis, s=size, w=options.width),
+        projection=linear_specs(config, "whc", "D", bias=options.bias, w=side, h=side, c=width),
+        norm=norm_specs(config, axis, s=side**2 * width, c=width),
+        positions=positions,
+        cls=vector_spec(config, "D") if options.cls else None,
     )
 
 
@@ -37,7 +50,8 @@ def embed(
     positions: Array | None = None,
     types: Array | None = None,
 ) -> Array:
-    """states [B,S,W] of a grid, row by row -> [B,T,D] of the grid with half as many rows and columns, rounded up.
+    """states [B,S,W] of a grid, row by row -> [B,T,D] of the grid that has 1 / stride of the rows and columns, rounded
+    up; [CLS], if any, stands first.
 
     Raises ValueError for another number or width of states.
     """
@@ -48,12 +62,18 @@ def embed(
             f"states must have the shape {grid}, not {list(states.shape)}; merge those of the stage before"
         )
     x = states if options.norm != "first" else norm(config, params.norm, states)
-    shifts = squares(as_grid(x, options.rows, options.columns), options.kernel, 2)
+    shifts = squares(as_grid(x, options.rows, options.columns), options.kernel, options.stride)
     x = jnp.concatenate([shift for column in zip(*shifts, strict=True) for shift in column], axis=-1)
     x = x if options.norm != "merged" else norm(config, params.norm, x)
-    x = as_sequence(x)
-    x = linear(params.projection, "BTs,sD->BTD", x)
-    return shard_patches(x if options.norm != "last" else norm(config, params.norm, x))
+    x = reshape_rows(as_sequence(x), len(x), x.shape[1] * x.shape[2], options.kernel, options.kernel, options.width)
+    x = linear(params.projection, "BTwhc,whcD->BTD", x)
+    x = x if options.norm != "last" else norm(config, params.norm, x)
+    x = shard_patches(x) if params.cls is None else with_vectors([params.cls], x)
+    if not options.positions:
+        return x
+    x, positions = x.astype(jnp.float32), default_positions(x) if positions is None else positions
+    x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, params.positions), x, positions)
+    return dropout(x, config.dropout, call.key).astype(config.dtype)
 
 
 INPUT = Input(specs, embed)

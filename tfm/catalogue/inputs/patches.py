@@ -24,7 +24,7 @@ from tfm.tables.positions import POSITIONS
 @struct.dataclass
 class PatchEmbed:
     """The map [h,w,c,D] of the pixels of a patch, what positions need, the vectors [D] and [n,D] before the patches and
-    that in place of masked ones, and the norm over all.
+    that in place of masked ones, and the norms over all and of what patches become.
 
     None where a model lacks one.
     """
@@ -36,6 +36,7 @@ class PatchEmbed:
     distilled: Array | None
     mask_token: Array | None
     norm: Norm | None
+    patch_norm: Norm | None = None
 
 
 def specs(options: Patches, config: Config) -> PatchEmbed:
@@ -49,6 +50,7 @@ def specs(options: Patches, config: Config) -> PatchEmbed:
         registers=vector_spec(config, "nD", n=options.registers) if options.registers else None,
         mask_token=vector_spec(config, "D") if options.mask_token else None,
         norm=norm_specs(config) if options.norm else None,
+        patch_norm=norm_specs(config) if options.patch_norm else None,
     )
 
 
@@ -66,6 +68,7 @@ def embed(
     pixels, masked = (inputs.pixels, inputs.masked) if isinstance(inputs, MaskedPixels) else (inputs, None)
     check_pixels(options, pixels, types)
     x = projected(tables.projection, patches(options, pixels).astype(config.dtype))
+    x = x if tables.patch_norm is None else norm(config, tables.patch_norm, x)
     x = x if masked is None else _with_mask_token(tables.mask_token, masked, x)
     return embed_grid(call, [tables.cls, tables.distilled, tables.registers], x, positions)
 
@@ -91,12 +94,17 @@ def embed_grid(
     """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and those of a grid, or of a series, x
     [B,P,D] -> [B,T,D] with positions, the norm and dropout."""
     tables, config = call.params, call.config
-    rows = [_rows(vector, x) for vector in vectors if vector is not None]
-    x = shard_patches(jnp.concatenate([*rows, x], axis=1))
+    x = with_vectors(vectors, x)
     positions = default_positions(x) if positions is None else positions
     x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables.positions), x, positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
     return dropout(x, config.dropout, call.key).astype(config.dtype)
+
+
+def with_vectors(vectors: Sequence[Array | None], x: Array) -> Array:
+    """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and x [B,P,D] -> [B,T,D]."""
+    rows = [_rows(vector, x) for vector in vectors if vector is not None]
+    return shard_patches(jnp.concatenate([*rows, x], axis=1))
 
 
 def patches(options: Patches, pixels: Array) -> Array:

@@ -119,7 +119,8 @@ def pool_image(params: Towers, config: Config, hidden: Array) -> Array:
     images = config.in_images()
     if params.image_pooler is not None:
         return attention_pool(params.image_pooler, images, hidden)
-    is_patch = positions_like(hidden) >= images.input.prefix if images.input.prefix else None
+    prefix = images.stage_configs[-1].input.prefix
+    is_patch = positions_like(hidden) >= prefix if prefix else None
     return pool(hidden, is_patch, images.head.pool)
 
 

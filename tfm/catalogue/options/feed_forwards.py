@@ -1,9 +1,10 @@
-"""Feed-forward layers of several experts, of which a router takes few for a token."""
+"""Feed-forward layers of several experts, of which a router takes few for a token; and one that reads neighbours."""
 
 from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_WIDTH, Options, check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
+from tfm.options.slots import check_grid, check_odd
 
 
 class ExpertOptions(Options):
@@ -93,4 +94,31 @@ class ExpertChoice(ExpertOptions):
         if not 0 < self.capacity <= self.experts:
             raise ValueError(
                 f"capacity={self.capacity} must be more than 0 and at most experts={self.experts}; 2 is usual"
+            )
+
+
+@frozen
+class MixFfn(Options):
+    """As `dense`, with a depth-wise convolution over the grid of patches before the activation, which tells where they
+    stand (Mix-FFN of SegFormer: Xie et al. 2021, eq. 3); for encoders of images.
+
+    kernel: side of the square of patches that a patch reads
+    """
+
+    name: Literal["mix_ffn"] = tag("mix_ffn")
+    reads_packed: ClassVar[bool] = False
+    kernel: int = 3
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, kernel=1)
+        check_maximum(self, "no grid is as large", kernel=1 << 8)
+        check_odd(self, "kernel")
+
+    def check(self, config: ModelConfig) -> None:
+        """Raises ValueError for a model without a grid, and for an activation with a gate."""
+        check_grid(config, "feed_forward", self)
+        if "glu" in config.activation:
+            raise ValueError(
+                f"activation={config.activation} has a gate, and feed_forward=mix_ffn has none; try activation=gelu"
             )

@@ -135,6 +135,7 @@ class Patches(PictureOptions):
     registers: trained vectors behind these, which nothing reads at the end (Darcet et al. 2024, section 3)
     mask_token: a trained vector can stand for a patch that is masked (BEiT: Bao et al. 2021, section 2.3)
     bias: add a bias to what a patch becomes
+    patch_norm: normalize what patches become, before [CLS] and positions
     norm: normalize the embeddings
     """
 
@@ -150,6 +151,7 @@ class Patches(PictureOptions):
     registers: int = 0
     mask_token: bool = False
     bias: bool = True
+    patch_norm: bool = False
     norm: bool = False
 
     def __post_init__(self):
@@ -178,15 +180,18 @@ class Patches(PictureOptions):
 
 @frozen
 class Merging(InputOptions):
-    """States of a grid, two rows and two columns of which become one: what a later stage of a model reads (Swin: Liu et
-    al. 2021, section 3.1).
+    """States of a grid, squares of which become one each: what a later stage of a model reads (Swin: Liu et al. 2021,
+    section 3.1).
 
     rows: of the grid
     columns: of the grid
     width: of its states
-    kernel: side of the square of states that become one; more than 2: squares overlap
+    kernel: side of the square of states that become one; more than stride: squares overlap
+    stride: rows, and columns, from a square to the next
     norm: merged | first | last: normalize merged states, states before that, or what merged states are mapped to
     bias: add a bias in that map
+    positions: add vectors of positions to what states become, where position has some
+    cls: a trained vector stands before it
     """
 
     name: Literal["merging"] = tag("merging")
@@ -196,22 +201,38 @@ class Merging(InputOptions):
     columns: int = 56
     width: int = 96
     kernel: int = 2
+    stride: int = 2
     norm: Literal["merged", "first", "last"] = "merged"
     bias: bool = False
+    positions: bool = False
+    cls: bool = False
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, rows=1, columns=1, width=1, kernel=2)
-        check_maximum(self, "no grid is as large", rows=1 << 16, columns=1 << 16, width=1 << 20, kernel=64)
+        check_minimum(self, rows=1, columns=1, width=1)
+        check_maximum(self, "no grid is as large", rows=1 << 16, columns=1 << 16, width=1 << 20)
+        check_squares(self.kernel, self.stride)
+
+    @property
+    def prefix(self) -> int:
+        return int(self.cls)
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of what the states become."""
-        return -(-self.rows // 2), -(-self.columns // 2)
+        return -(-self.rows // self.stride), -(-self.columns // self.stride)
 
     def max_length(self, config: ModelConfig) -> int:
         rows, columns = self.grid
-        return rows * columns
+        return self.prefix + rows * columns
 
     def sizes(self, config: ModelConfig) -> dict[str, int]:
         return {"U": config.width, "P": self.max_length(config)}
+
+
+def check_squares(kernel: int, stride: int) -> None:
+    """Raises ValueError for squares of a grid that leave places between them, or are none."""
+    if not 2 <= kernel <= 64:
+        raise ValueError(f"kernel={kernel} must be a side of squares from 2 to 64; 2 and 3 are usual")
+    if not 1 <= stride <= kernel:
+        raise ValueError(f"stride={stride} must be at least 1 and at most kernel={kernel}; try stride={min(kernel, 2)}")

@@ -4,23 +4,14 @@
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import depthwise
+from tfm.catalogue.grid import DepthwiseConvolution, depthwise, depthwise_specs
 from tfm.catalogue.options.residuals import Conditional
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
 from tfm.ops import broadcast_param
-from tfm.params import bias_spec, weight_spec
 from tfm.residuals import Norms, Outputs, Sublayers, branch, norms_specs
 from tfm.sharding import shard_axis, spec_of
-
-
-@struct.dataclass
-class DepthwiseConvolution:
-    """The weights of the places of a square [h,w,D], and a bias [D]."""
-
-    weights: Array
-    bias: Array
 
 
 @struct.dataclass
@@ -33,9 +24,7 @@ class ConditionalNorms:
 
 def specs(options: Conditional, config: Config, names: tuple[str, ...]) -> ConditionalNorms:
     """A norm and a convolution for each sublayer."""
-    convolution = DepthwiseConvolution(
-        weight_spec(config, "hwD", inputs=2, h=options.kernel, w=options.kernel), bias_spec(config, "D")
-    )
+    convolution = depthwise_specs(config, "D", options.kernel)
     return ConditionalNorms(norms_specs(options, config, names), dict.fromkeys(names, convolution))
 
 

@@ -89,7 +89,8 @@ class SpatialReduction(Options):
     """Squares of patches become one key and one value each (PVT: Wang et al. 2021, section 3.3; in turn with windows:
     Twins-SVT, Chu et al. 2021, section 3.3); for encoders.
 
-    factor: side of a square in patches; 1: every patch has a key. Zeros fill squares at the end of a grid
+    factor: side of a square in patches; 1: every patch has a key, and so may have [CLS]. Zeros fill squares at the end
+        of a grid
     """
 
     name: Literal["spatial_reduction"] = tag("spatial_reduction")
@@ -102,7 +103,8 @@ class SpatialReduction(Options):
         check_maximum(self, "no grid is as large", factor=1 << 8)
 
     def check(self, config: ModelConfig) -> None:
-        check_grid(config, "mixer", self)
+        if self.factor > 1 or config.input.grid is None:
+            check_grid(config, "mixer", self)
 
 
 @frozen

@@ -9,11 +9,11 @@ from tfm.catalogue.options.inputs import Patches
 from tfm.catalogue.options.patterns import Windows
 from tfm.catalogue.options.positions.grid import Swin, SwinV2
 from tfm.catalogue.options.residuals import ResPostNorm
-from tfm.catalogue.options.stages import Stage
 from tfm.config.heads import Head
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.residuals import PreNorm
+from tfm.config.stages import Stage
 from tfm.hf.family import Family, HfField, HfHead, Reading
 from tfm.hf.fields import ACTIVATIONS, ELSEWHERE, OTHER_HEAD, TRAINING, UNREAD, Fields, because
 from tfm.hf.parameters import HfTensor
