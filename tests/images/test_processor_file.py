@@ -10,7 +10,7 @@ from PIL import Image
 import tfm
 from train import UserError
 from train.images import palette
-from train.images.processor import ImageProcessor
+from train.images.processor import ImageProcessor, processor_text
 from train.images.processor_file import DEFAULTS, of_fields, read_processor
 
 CLIP = {"image_processor_type": "CLIPImageProcessor"}
@@ -40,6 +40,14 @@ FILES = [
         {"image_processor_type": "VideoMAEImageProcessor", "num_frames": 4},
         ImageProcessor(224, (224, 224), frames=4),
     ),
+    (
+        {"image_processor_type": "VivitImageProcessor", "num_frames": 4},  # x / 127.5 - 1, and (x - 0.5) / 0.5 of that
+        ImageProcessor(256, (224, 224), mean=(1.5,) * 3, rescale=1 / 127.5, frames=4),
+    ),
+    (
+        {"image_processor_type": "VivitImageProcessor", "offset": False, "rescale_factor": 0.5, "image_mean": 0.25},
+        ImageProcessor(256, (224, 224), mean=(0.25,) * 3, rescale=0.5),
+    ),
 ]
 
 
@@ -51,6 +59,10 @@ def test_what_a_file_does_not_say(fields, processor):
 REFUSED = [
     ({"image_processor_type": "LevitImageProcessor"}, "image_processor_type=LevitImageProcessor is not known here"),
     ({"image_processor_type": "MyProcessor"}, "MyProcessor is not known here; known are ViT, DeiT"),
+    (
+        {"image_processor_type": "VivitImageProcessor", "do_rescale": False},
+        "offset=true is of values that are rescaled, and do_rescale=false; add offset=false",
+    ),
     ({"do_pad": True}, "do_pad=true is not supported"),
     ({**CLIP, "crop_size": {"shortest_edge": 32}}, "crop_size=.* must have a height and a width"),
     ({"size": {"longest_edge": 32}}, "must be a height and a width, or a shortest_edge"),
@@ -69,6 +81,7 @@ def test_what_is_refused(fields, sentence):
     ("kind", "field"),
     [
         ("ViT", "num_frames"),
+        ("VideoMAE", "offset"),
         ("CLIP", "clusters"),
         ("Siglip", "use_square_size"),
         ("ViT", "crop_pct"),
@@ -131,6 +144,27 @@ def test_a_long_picture_is_cut_as_if_it_were_resized_whole(shape):
     top, left = (height - 32) // 2, (width - 32) // 2
     expected = np.asarray(resized.crop((left, top, left + 32, top + 32)))
     assert abs(processor.prepare(image).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "changes", [{}, {"offset": False}, {"offset": None, "rescale_factor": 1 / 255, "image_std": 0.3}]
+)
+def test_videos_of_vivit(changes, tmp_path):
+    """Every frame, read from its own file and from the one that is written of it."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"size": {"shortest_edge": 40}, "crop_size": [32, 24]}
+    fields = {"image_processor_type": "VivitImageProcessor", "num_frames": 3, **sizes, **changes}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(fields))
+    processor = read_processor(tmp_path / "preprocessor_config.json")
+    frames = [picture(60 + index, 90).resize((90, 60)) for index in range(3)]
+    video = Image.fromarray(np.concatenate([np.asarray(frame) for frame in frames]))
+    actual = processor.normalize(processor.prepare(video))
+    for text in (json.dumps(fields), processor_text(processor)):
+        (tmp_path / "preprocessor_config.json").write_text(text)
+        hf_processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+        pixels = np.asarray(hf_processor(frames, return_tensors="np")["pixel_values"])[0]
+        np.testing.assert_allclose(actual, pixels.transpose(0, 2, 3, 1), atol=1e-5)
 
 
 @pytest.mark.parity

@@ -32,6 +32,8 @@ class Defaults(NamedTuple):
     crop: (height, width) of the centre; `crops`: whether it is cut out
     square: an int as size is a height and a width, not the shorter edge
     share: what the crop is of the resized picture, below 384 pixels; None: `crop` says it
+    rescale: what values from 0 to 255 are multiplied by
+    offset: whether 1 is taken from that
     reads: fields that this class reads and the rest do not
     """
 
@@ -42,6 +44,8 @@ class Defaults(NamedTuple):
     crops: bool = False
     square: bool = True
     share: float | None = None
+    rescale: float = 1 / 255
+    offset: bool = False
     reads: tuple[str, ...] = ()
 
 
@@ -61,6 +65,16 @@ DEFAULTS = {
     "MobileNetV2": Defaults(256, 2, _HALF, crops=True, square=False),
     "Pvt": Defaults((224, 224), 3, _IMAGENET),
     "VideoMAE": Defaults(224, 2, _HALF, crops=True, square=False, reads=("num_frames",)),
+    "Vivit": Defaults(
+        256,
+        2,
+        _HALF,
+        crops=True,
+        square=False,
+        rescale=1 / 127.5,
+        offset=True,
+        reads=("num_frames", "offset"),
+    ),
     "Segformer": Defaults((512, 512), 2, _IMAGENET),
 }
 
@@ -77,7 +91,7 @@ _OF_MODELS = {
     "clip_vision_model": "CLIP",
     "siglip": "Siglip",
     "imagegpt": "ImageGPT",
-    "vivit": "VideoMAE",
+    "vivit": "Vivit",
     "videomae": "VideoMAE",
     "pvt": "Pvt",
     "segformer": "Segformer",
@@ -122,7 +136,7 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
     unknown = sorted(fields.keys() - _READ - IGNORED.keys() - {*defaults.reads})
     if unknown:
         warnings.warn(f"the processor has {', '.join(unknown)}, which change nothing here", stacklevel=2)
-    steps = {name: False for name, value in fields.items() if value is None and name.startswith("do_")}
+    steps = {name: False for name, value in fields.items() if value is None and name.startswith(("do_", "offset"))}
     fields = {name: value for name, value in fields.items() if value is not None and name not in unknown} | steps
     if fields.get("use_square_size"):  # whatever `size` is, transformers takes that of the class
         fields |= {"size": [defaults.size] * 2}
@@ -136,7 +150,12 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
     mean, std = (_channels(fields, name, values) for name, values in zip(_STATISTICS, defaults.channels, strict=True))
     if not _flag(fields, "do_normalize", True):
         mean, std = (0.0,) * 3, (1.0,) * 3
-    factor = _number(fields, "rescale_factor", 1 / 255) if _flag(fields, "do_rescale", True) else 1.0
+    is_rescaled = _flag(fields, "do_rescale", True)
+    factor = _number(fields, "rescale_factor", defaults.rescale) if is_rescaled else 1.0
+    if _flag(fields, "offset", defaults.offset):
+        if not is_rescaled:
+            raise ValueError("offset=true is of values that are rescaled, and do_rescale=false; add offset=false")
+        mean = tuple(value + 1 for value in mean)
     names = {int(resampling): name for name, resampling in FILTERS.items()}
     resample = fields.get("resample", defaults.resample)
     if type(resample) is not int or resample not in names:

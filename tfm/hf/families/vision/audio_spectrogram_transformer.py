@@ -8,6 +8,7 @@ from tfm.hf.families.vision import vit
 from tfm.hf.family import Family, HfField, HfHead
 
 _MODEL = "audio_spectrogram_transformer"
+_POOL = {"head.pool": "prefix"}
 AST = Family(
     name="audio-spectrogram-transformer",
     prefix=f"{_MODEL}.",
@@ -23,9 +24,9 @@ AST = Family(
     allowed={"qkv_bias": (True,)},
     names=vit.names(_MODEL),
     heads={
-        "ASTModel": HfHead("model"),
+        "ASTModel": HfHead("model", overrides=_POOL),
         "ASTForAudioClassification": HfHead(
-            "classify", {"norm": "classifier.layernorm", "output": "classifier.dense"}, {"head.pool": "prefix"}
+            "classify", {"norm": "classifier.layernorm", "output": "classifier.dense"}, _POOL
         ),
     },
     unused=r"^classifier\.",
