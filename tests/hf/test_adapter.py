@@ -237,6 +237,20 @@ def test_fields_that_change_nothing(tmp_path):
         saved_adapter(tmp_path / "nameless", UPDATE)
 
 
+def test_updates_of_a_head_are_refused_with_the_field(tmp_path):
+    config = tfm.Config(layers=1, heads=2, width=8, ffn=16, vocab=11)
+    head = {
+        f"lm_head.lora_{factor}.weight": np.ones(shape, np.float32) for factor, shape in (("A", (2, 8)), ("B", (11, 2)))
+    }
+    adapter = saved_adapter(tmp_path / "head", UPDATE | head, target_modules=["q_proj", "lm_head"])
+    with pytest.raises(
+        ValueError, match="lm_head has updates by target_modules, and is outside of the layers; merge the"
+    ):
+        targets_of(adapter, config)
+    with pytest.raises(ValueError, match="lm_head has updates by ensure_weight_tying, and is outside"):
+        saved_adapter(tmp_path / "tied", UPDATE | head, target_modules=["q_proj"], ensure_weight_tying=True)
+
+
 @pytest.mark.slow
 def test_both_tables_of_a_tied_base_must_be_equal(tmp_path):
     folder, arrays = save(tmp_path / "base", LLAMA | {"tie_word_embeddings": True})

@@ -82,7 +82,11 @@ def test_tokens_beside_a_vocabulary(tmp_path):
         ({}, {"cls_token": "<cls>", "sep_token": None, "do_basic_tokenize": False}, "do_basic_tokenize=false"),
         ({}, {"never_split": ["iPhone"]}, r"never_split=\['iPhone'\] is not supported"),
         ({}, {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class=BertJapaneseTokenizer is not read"),
-        ({}, {"tokenizer_class": "RobertaTokenizer"}, "nor vocab.json, merges.txt, which RobertaTokenizer reads"),
+        (
+            {},
+            {"tokenizer_class": "RobertaTokenizer"},
+            "nor vocab.json, merges.txt, which tokenizer_class=RobertaTokenizer reads",
+        ),
         ({}, {"do_lower_case": "yes"}, "do_lower_case='yes' must be true or false"),
         ({}, {"added_tokens_decoder": {"x": {"content": "a"}}}, "the key 'x', where an id must stand"),
     ],
@@ -330,6 +334,44 @@ def test_padding_of_tokenizer_json_counts_where_no_field_says_it(tmp_path):
     assert (tokenizer.ids["pad"], tokenizer.fields["padding_side"]) == (3, "left")
     tokenizer = hf_tokenizer.read(with_fields(unigram(tmp_path, pad_token="<s>"), padding=padding), Sizes)
     assert tokenizer.ids["pad"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"version": 5}, "correct version of tokenizer.json"),
+        ({"pre_tokenizer": {"type": "x"}}, "correct pre_tokenizer of tokenizer.json"),
+        ({"added_tokens": None}, "correct added_tokens of tokenizer.json"),
+        ({"my_field": 1}, "correct my_field of tokenizer.json"),
+    ],
+)
+def test_a_field_that_the_library_refuses_is_named(tmp_path, fields, sentence):
+    with pytest.raises(UserError, match=sentence):
+        hf_tokenizer.read(with_fields(unigram(tmp_path), **fields), Sizes)
+
+
+def test_a_field_of_the_model_that_the_library_refuses_is_named(tmp_path):
+    path = unigram(tmp_path)
+    model = json.loads((path / "tokenizer.json").read_text())["model"]
+    for field, value in (("byte_fallback", "x"), ("unk_id", 100), ("vocab", [["a", "x"]])):
+        with pytest.raises(UserError, match=rf"correct model.{field} of tokenizer.json"):
+            hf_tokenizer.read(with_fields(path, model=model | {field: value}), Sizes)
+
+
+def test_the_side_on_which_tokenizer_json_cuts_counts(tmp_path):
+    cuts = {"direction": "Left", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    assert hf_tokenizer.read(with_fields(unigram(tmp_path), truncation=cuts), Sizes).fields["truncation_side"] == "left"
+
+
+def test_tokens_of_further_fields_are_special(tmp_path):
+    for fields in ({"image_token": "aa"}, {"model_specific_special_tokens": {"image_token": "aa"}}):
+        tokenizer = hf_tokenizer.read(unigram(tmp_path, **fields), Sizes)
+        assert tokenizer.decode(tokenizer.encode("aa").ids) == ""
+
+
+def test_an_empty_special_token_is_said(tmp_path):
+    with pytest.warns(UserWarning, match="sep_token is empty, where transformers takes unk_token"):
+        hf_tokenizer.read(unigram(tmp_path, sep_token=""), Sizes)
 
 
 def test_tokens_of_roles_are_special_whatever_tokenizer_json_says(tmp_path):

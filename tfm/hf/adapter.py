@@ -19,7 +19,7 @@ import numpy as np
 
 from tfm.config.model import Config
 from tfm.hf import FAMILIES
-from tfm.hf.adapter_fields import check_fields, check_modules
+from tfm.hf.adapter_fields import check_fields, check_modules, check_places
 from tfm.hf.family import Family, HfHead
 from tfm.hf.fields import Fields
 from tfm.hf.match import match_family
@@ -93,19 +93,21 @@ def read_adapter(folder: str | Path) -> Adapter:
 
 
 def targets_of(adapter: Adapter, config: Config) -> set[str]:
-    """The kernels, such as query, that an adapter of a model of this configuration updates."""
-    return {path.rpartition(".")[2] for path in _updated(adapter, config)[1]}
+    """The kernels that an adapter of such a model updates. Raises ValueError as `check_places` does."""
+    updated = _updated(adapter, config)[1]
+    check_places(adapter.path / CONFIG, adapter.fields, updated)
+    return {path.rpartition(".")[2] for path in updated}
 
 
-def _updated(adapter: Adapter, config: Config) -> tuple[Family, list[str]]:
-    """The family that has all updated modules, and the paths of the parameters in them."""
+def _updated(adapter: Adapter, config: Config) -> tuple[Family, dict[str, list[str]]]:
+    """The family that has all updated modules, and these by the paths of the parameters in them."""
     modules = {match[1] for name in adapter.tensors if (match := _DOWN.fullmatch(name))}
     for family in FAMILIES.values():
         names = family.names(config) if callable(family.names) else family.names
         patterns = {path: _pattern(entry if isinstance(entry, str) else entry.name) for path, entry in names.items()}
         updated = {path: list(filter(pattern.fullmatch, modules)) for path, pattern in patterns.items()}
         if modules and modules == set().union(*updated.values()):
-            return family, [path for path, members in updated.items() if members]
+            return family, {path: members for path, members in updated.items() if members}
     example = ", ".join(sorted(modules)[:3])
     raise ValueError(f"{adapter.path} updates {example or 'nothing'}, which no family that is known here has all of")
 

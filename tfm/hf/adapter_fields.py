@@ -69,13 +69,18 @@ def check_fields(path: Path, fields: Fields) -> Fields:
 
 
 def check_modules(path: Path, fields: Fields, modules: Iterable[str]):
-    """Raises ValueError for updates of a module that PEFT would leave out; without target_modules it may hold any."""
+    """Raises ValueError for updates of a module that PEFT would leave out, or that a tie adds.
+
+    Without target_modules a folder may hold any.
+    """
     targets, excluded = fields.get("target_modules"), fields.get("exclude_modules")
     for module in sorted(modules):
         for name, is_wrong in (
             ("target_modules", targets not in (None, "all-linear") and not _names(targets, module)),
             ("exclude_modules", bool(excluded) and _names(excluded, module)),
         ):
+            if is_wrong and fields.get("ensure_weight_tying") and name == "target_modules":
+                raise ValueError(_outside(path, "ensure_weight_tying", module))
             if is_wrong:
                 raise ValueError(
                     f"{path} has {name}={fields[name]!r}, and the folder updates {module}; correct one of them"
@@ -87,3 +92,21 @@ def _names(modules: str | list[str], module: str) -> bool:
     if isinstance(modules, str):
         return re.fullmatch(modules, module) is not None
     return any(module == name or module.endswith(f".{name}") for name in modules)
+
+
+def check_places(path: Path, fields: Fields, updated: Mapping[str, list[str]]):
+    """Raises ValueError for updates of a module that is neither in the layers nor a table of tokens, as of a head.
+
+    updated: the modules by the paths of their parameters
+    """
+    for place, modules in updated.items():
+        if ".layers." not in place and not place.endswith(".embed.tokens"):
+            ties = "ensure_weight_tying and " if fields.get("ensure_weight_tying") else ""
+            raise ValueError(_outside(path, f"{ties}target_modules", modules[0]))
+
+
+def _outside(path: Path, names: str, module: str) -> str:
+    return (
+        f"{path}: {module} has updates by {names}, and is outside of the layers; merge the adapter into its base "
+        "(PEFT's merge_and_unload), and give the merged folder as the model"
+    )

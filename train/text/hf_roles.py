@@ -34,6 +34,9 @@ TEMPLATE = "chat_template.jinja"
 # The fields of generation_config.json that say with what a text begins.
 _BEGINS = ("decoder_start_token_id", "forced_bos_token_id")
 
+# With these a token of a word begins.
+_SPACED = ("\u2581", "\u0120")
+
 # What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
 KEPT = (
     *("chat_template", "padding_side", "truncation_side", "extra_special_tokens", "additional_special_tokens"),
@@ -48,20 +51,20 @@ def configured(
     folder: Path,
     tokenizer: "Tokenizer",
     model_fields: Mapping[str, Any],
-    padding: Mapping[str, Any] = MappingProxyType({}),
+    sides: Mapping[str, Any] = MappingProxyType({}),
 ) -> ConfiguredTokenizer:
     """The tokenizer of a folder with what the folder says of it; the tokens of its roles are special.
 
     model_fields: of config.json. A role is what tokenizer_config.json names, else the class of the tokenizer, else an
     id of config.json, of which tokenizer.json knows better what stands around a text. A folder without a configuration
-    of its tokenizer has the usual names. padding: that of tokenizer.json; its token and side count where no field says
-    them. Raises ValueError for a fault in a file, and for facts that contradict each other.
+    of its tokenizer has the usual names. sides: how tokenizer.json pads and cuts, where no field says it. Raises
+    ValueError for a fault in a file, and for facts that contradict each other.
     """
     files = tokenizer_files.read(folder)
     config = files.fields
     class_name = _class(config, model_fields)
     side = {"padding_side": "left"} if class_name in default_tokens.PADS_LEFT else {}
-    texts = side | _of_padding(padding, tokenizer) | _named(files, tokenizer) | _kept(folder, config)
+    texts = side | _of_sides(sides, tokenizer) | _named(files, tokenizer) | _kept(folder, config)
     defaults = default_tokens.BY_NAME.get(class_name, {})
     prefix, _, suffix = added_tokens(tokenizer, "a")
     frame = {"cls": prefix[:1], "sep": suffix[-1:]}
@@ -72,7 +75,7 @@ def configured(
         token = defaults.get(name)
         if token is None or tokenizer.token_to_id(token) is None:
             model_ids = model_fields.get(f"{name}_id")
-            token = _token_of_id(tokenizer, model_ids if model_ids is None else frame.get(role) or model_ids)
+            token = _token_of_id(tokenizer, name, model_ids if model_ids is None else frame.get(role) or model_ids)
         if token is None and not config:
             token = next((usual for usual in ROLES.get(role, ()) if tokenizer.token_to_id(usual) is not None), None)
         if token is not None:
@@ -146,11 +149,13 @@ def _named(files: "TokenizerFiles", tokenizer: "Tokenizer") -> dict[str, Any]:
     return texts
 
 
-def _of_padding(padding: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
-    """The token and the side of the padding of tokenizer.json."""
+def _of_sides(sides: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
+    """The token and the side of the padding of tokenizer.json, and the left side where it cuts there."""
+    texts = {"truncation_side": "left"} if sides.get("truncation", {}).get("direction") == "left" else {}
+    padding = sides.get("padding")
     if not padding or tokenizer.token_to_id(padding["pad_token"]) is None:
-        return {}
-    return {"pad_token": padding["pad_token"], "padding_side": padding["direction"]}
+        return texts
+    return texts | {"pad_token": padding["pad_token"], "padding_side": padding["direction"]}
 
 
 def _kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,11 +199,13 @@ def _class(config: Mapping[str, Any], model_fields: Mapping[str, Any]) -> str:
     return name.removesuffix("fast").removesuffix("tokenizer").replace("_", "").replace("-", "")
 
 
-def _token_of_id(tokenizer: "Tokenizer", token: Any) -> str | None:
-    """The token of an id of config.json; of several ids, the first."""
-    if isinstance(token, list) and token:
-        token = token[0]
-    return tokenizer.id_to_token(token) if isinstance(token, int) and token >= 0 else None
+def _token_of_id(tokenizer: "Tokenizer", name: str, token: Any) -> str | None:
+    """The token of an id of config.json; of several ids, the first. Warns of one that texts have."""
+    index = token[0] if isinstance(token, list) and token else token
+    text = tokenizer.id_to_token(index) if isinstance(index, int) and index >= 0 else None
+    if text and not isinstance(token, list) and text.startswith(_SPACED):
+        warnings.warn(f"config.json has {name}_id={token}, {text!r}: texts are written without that", stacklevel=2)
+    return text
 
 
 def _add_special(tokenizer: "Tokenizer", files: "TokenizerFiles", texts: Mapping[str, Any]):

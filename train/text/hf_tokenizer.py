@@ -51,14 +51,14 @@ class MarksTexts(Protocol):
 def read(folder: Path, model: Config) -> ConfiguredTokenizer:
     """The tokenizer of a folder. Raises UserError where there is none, or one of another model than `model`."""
     with user_errors(str(folder)):
-        tokenizer, padding = _read(folder)
+        tokenizer, sides = _read(folder)
     last, vocab = max(tokenizer.get_vocab().values()), model.vocab
     if last >= vocab:
         raise UserError(
             f"{folder}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own tokenizer"
         )
     with user_errors(str(folder)):
-        configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder), padding)
+        configured = hf_roles.configured(folder, tokenizer, hf_roles.model_fields(folder), sides)
         configured.target = _read_target(folder)
         files = tokenizer_files.read(folder)
         if _cleans(tokenizer, files):
@@ -69,16 +69,16 @@ def read(folder: Path, model: Config) -> ConfiguredTokenizer:
 
 
 def _read(folder: Path) -> "tuple[Tokenizer, Mapping[str, Any]]":
-    """tokenizer.json with the tokens that other files add, and how it pads texts; else what the folder's class makes of
-    its vocabulary."""
+    """tokenizer.json with the tokens that other files add, and how it pads and cuts texts; else what the folder's class
+    makes of its vocabulary."""
     path = folder / "tokenizer.json"
     if not path.exists():
         return tokenizer_classes.read(folder), {}
-    tokenizer, padding = tokenizer_kinds.read_padded(path)
+    tokenizer, sides = tokenizer_kinds.read_padded(path)
     files = tokenizer_files.read(folder)
     tokenizer_files.add_tokens(tokenizer, files)
     tokenizer_checks.check(tokenizer, files)
-    return tokenizer, padding
+    return tokenizer, sides
 
 
 def _read_target(folder: Path) -> "Tokenizer | None":

@@ -5,7 +5,7 @@ class that reads or writes texts in another way, the first difference is a warni
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from train.files.strict_json import json_text
@@ -19,6 +19,26 @@ if TYPE_CHECKING:
 
 # What stands for the space before a word in a token.
 _SPACES = ("\u2581", "\u0120")
+
+# The steps of normalizers that no class of SentencePiece has.
+_OF_LETTERS = "Lowercase NFC NFD NFKC NFKD Nmt StripAccents BertNormalizer Prepend".split()
+
+# How every class of WordPiece cuts words.
+_PIECES = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+
+# Further classes of transformers with rules of their own: their vocabularies, and texts with the words of them.
+_BYTES, _SPACED, _OWN = {"a b": ("a", "\u0120b")}, {"a b": ("a\u2581b",)}, dict[str, tuple[str, ...]]()
+_BYTES_OF = """BlenderbotTokenizer CodeGenTokenizer CohereTokenizer GPTNeoXTokenizer LayoutLMv3Tokenizer LukeTokenizer
+MarkupLMTokenizer WhisperTokenizer""".split()
+_PIECES_OF = """BarthezTokenizer LayoutXLMTokenizer MLukeTokenizer PegasusTokenizer RemBertTokenizer UdopTokenizer
+XGLMTokenizer XLNetTokenizer""".split()
+_FURTHER = {
+    **dict.fromkeys(_BYTES_OF, ("BPE", _BYTES)),
+    **dict.fromkeys(_PIECES_OF, ("Unigram", _OWN)),
+    **dict.fromkeys(("FunnelTokenizer", "LayoutLMv2Tokenizer", "SplinterTokenizer"), ("WordPiece", _OWN)),
+    **dict.fromkeys(("CodeLlamaTokenizer", "HerbertTokenizer", "ReformerTokenizer"), ("BPE", _OWN)),
+    "GemmaTokenizer": ("BPE", _SPACED),
+}
 
 
 def check(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
@@ -34,7 +54,8 @@ def check(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
     _check_unknown(tokenizer, files)
     if all(tokenizer.encode("a").special_tokens_mask) and tokenizer.model.tokenize("a"):
         raise ValueError("the post_processor of tokenizer.json drops the text itself; it must have $A")
-    if rules and (difference := next(_differences(tokenizer, rules, files), "")):
+    difference = next(_differences(tokenizer, rules, files) if rules else _differences_of(tokenizer, files), "")
+    if difference:
         warnings.warn(
             f"{files.folder}: tokenizer_class={files.class_name} {difference}; tokenizer.json is followed", stacklevel=2
         )
@@ -83,23 +104,68 @@ def _check_unknown(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
 
 def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles) -> Iterator[str]:
     """How the class reads and writes texts in another way than tokenizer.json does."""
-    if (model := type(tokenizer.model).__name__) != rules.model:
-        yield f"has a vocabulary of {rules.model}, and tokenizer.json one of {model}"
+    yield from _differences_of_words(tokenizer, rules.model, rules.cuts)
+    if type(tokenizer.model).__name__ != rules.model:
         return
-    for text, pieces in rules.cuts.items():
-        own = _pieces(tokenizer, text)
-        if own != list(pieces):
-            yield f"cuts {text!r} into {list(pieces)}, and tokenizer.json into {own}"
-    if rules.template is not None:
-        names = {field: files.name(field, default) for field, default in rules.special.items()}
-        frame = [part.format(**names) for part in rules.template[0].split() if part != "$A"]
-        prefix, _, suffix = added_tokens(tokenizer, "a")
-        own = [str(tokenizer.id_to_token(token)) for token in (*prefix, *suffix)]
-        if frame != own:
-            yield f"puts {frame} around a text, and tokenizer.json {own}"
+    is_llama, readers = rules.build is vocabulary_files.llama, (vocabulary_files.albert, vocabulary_files.deberta_v2)
+    known = {"Prepend"} if is_llama else set[str]()
+    further = [step for step in _steps(tokenizer.normalizer) if step in _OF_LETTERS and step not in known]
+    if further and (is_llama or (rules.model == "Unigram" and rules.build not in readers)):
+        yield f"has no normalizer of {', '.join(further)}, as tokenizer.json has"
+    yield from _difference_of_frame(tokenizer, rules, files, "a")
+    if rules.model == "WordPiece":
+        for name, value in _PIECES.items():
+            if (own := getattr(tokenizer.model, name)) != value:
+                yield f"has {name}={json_text(value)}, and tokenizer.json {json_text(own)}"
     if rules.build is vocabulary_files.llama:
         yield from _differences_of_llama(tokenizer, files)
     yield from _differences_of_writing(tokenizer, rules)
+    yield from _difference_of_frame(tokenizer, rules, files, "a", "a")
+    for field, token in rules.special.items():
+        if field not in files.fields and tokenizer.token_to_id(token) is None:
+            yield f"has {field}={token}, which tokenizer.json lacks"
+
+
+def _differences_of(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
+    """How one of the further classes does."""
+    if files.class_name in _FURTHER:
+        yield from _differences_of_words(tokenizer, *_FURTHER[files.class_name])
+
+
+def _differences_of_words(tokenizer: "Tokenizer", model: str, cuts: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Another vocabulary, or other words."""
+    if (own_model := type(tokenizer.model).__name__) != model:
+        yield f"has a vocabulary of {model}, and tokenizer.json one of {own_model}"
+        return
+    for text, pieces in cuts.items():
+        own = _pieces(tokenizer, text)
+        if own != list(pieces):
+            yield f"cuts {text!r} into {list(pieces)}, and tokenizer.json into {own}"
+
+
+def _steps(normalizer: Any) -> Iterator[str]:
+    """The types of a normalizer's steps."""
+    from tokenizers import normalizers
+
+    if isinstance(normalizer, normalizers.Sequence):
+        for step in normalizer:
+            yield from _steps(step)
+    elif normalizer is not None:
+        yield type(normalizer).__name__
+
+
+def _difference_of_frame(
+    tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles, *texts: str
+) -> Iterator[str]:
+    """The tokens around a text or a pair, where the class puts others."""
+    if rules.template is None:
+        return
+    names = {field: files.name(field, default) for field, default in rules.special.items()}
+    parts = [part.removesuffix(":1") for part in rules.template[len(texts) - 1].split()]
+    frame = [part.format(**names) for part in parts if not part.startswith("$")]
+    own = [str(tokenizer.id_to_token(token)) for tokens in added_tokens(tokenizer, *texts) for token in tokens]
+    if frame != own:
+        yield f"puts {frame} around {'a text' if len(texts) == 1 else 'a pair'}, and tokenizer.json {own}"
 
 
 def _pieces(tokenizer: "Tokenizer", text: str) -> list[str]:
@@ -123,7 +189,8 @@ def _differences_of_llama(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iter
 
 def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> Iterator[str]:
     """Two tokens that say themselves whether a space is between them."""
-    spaces = "".join(piece[0] for pieces in rules.cuts.values() for piece in pieces if piece.startswith(_SPACES))[:1]
+    letters = "".join(piece for pieces in rules.cuts.values() for piece in pieces)
+    spaces = next((space for space in _SPACES if space in letters), "")
     begin = "##" if rules.model == "WordPiece" else spaces
     words: list[str] = []
     for index in range(tokenizer.get_vocab_size() if begin else 0):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from train.text import default_tokens, languages, tokenizer_files, vocabulary_files
+from train.text import class_differences, default_tokens, languages, tokenizer_files, vocabulary_files
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import guarded
 
@@ -106,7 +106,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         _PAIRS, vocabulary_files.gpt2, default_tokens.DEBERTA, _TYPED, _MASK, cuts=_BYTES
     ),
     "Qwen2Tokenizer": TokenizerClass(
-        _PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_COMPOSED, differs=tokenizer_files.dropped_flags
+        _PAIRS, vocabulary_files.qwen2, default_tokens.QWEN2, cuts=_COMPOSED, differs=class_differences.dropped_flags
     ),
     "CLIPTokenizer": TokenizerClass(_PAIRS, vocabulary_files.clip, default_tokens.CLIP, _BOS_EOS, cuts=_CLIP),
     "OpenAIGPTTokenizer": TokenizerClass(_PAIRS, vocabulary_files.openai_gpt, default_tokens.OPENAI_GPT, cuts=_LOWER),
@@ -116,6 +116,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         default_tokens.T5,
         _FINAL,
         cuts=_APART,
+        differs=class_differences.dropped_sentinels,
     ),
     **dict.fromkeys(
         ("AlbertTokenizer", "FNetTokenizer"),
@@ -160,7 +161,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         default_tokens.LLAMA,
         adds_bos=True,
         cuts={"a b": ("a\u2581b",)},
-        differs=tokenizer_files.legacy_spaces,
+        differs=class_differences.legacy_spaces,
     ),
 }
 
@@ -200,7 +201,9 @@ def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:
     rules = CLASSES[name]
     missing = [file for file in rules.files if not (folder / file).exists()]
     if missing:
-        raise ValueError(f"it has neither tokenizer.json nor {', '.join(missing)}, which {name} reads; copy it there")
+        raise ValueError(
+            f"it has neither tokenizer.json nor {', '.join(missing)}, which tokenizer_class={name} reads; copy it there"
+        )
     return files, rules
 
 

@@ -24,7 +24,8 @@ UNKNOWN = "\U000132f9"  # a character that no tokenizer knows
 _CONFIG, _ADDED, _DECODER = "tokenizer_config.json", "added_tokens.json", "added_tokens_decoder"
 _Id = Annotated[int, Range(0, 1 << 24)]
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
-_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+EXTRA = ("additional_special_tokens", "extra_special_tokens")
+_OBJECTS = (*EXTRA, "model_specific_special_tokens")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 
@@ -94,10 +95,16 @@ def read(folder: Path) -> TokenizerFiles:
     _compare(folder, options, special_map)
     sources = (options,) if _DECODER in options else (options, special_map)
     fields = {name: value for source in sources for name, value in source.items() if value is not None}
+    for field in SPECIAL:
+        if fields.get(field) == "":
+            warnings.warn(
+                f"{folder}: {field} is empty, where transformers takes unk_token: there is none", stacklevel=2
+            )
     special = {field: _added(folder, field, fields[field]) for field in SPECIAL if fields.get(field)}
     names = {token.content for token in special.values()}
     extra = [token for source in (options, special_map) for token in _extra(folder, source)]
     names |= {token.content for token in extra}
+    _say_lost(folder, options, special_map)
     flagged = frozenset(field for source in sources for field in SPECIAL if isinstance(source.get(field), dict))
     numbered = _numbered(folder, options, names)
     _compare_flags({field: special[field] for field in flagged & special.keys()}, numbered)
@@ -120,6 +127,13 @@ def check_pieces(files: TokenizerFiles, vocabulary: str, special: Mapping[str, s
     for field in ("unk_token", "pad_token"):
         if field in files.options and files.options[field] is None and field in special:
             raise ValueError(f"{field} is null, and {vocabulary} has {special[field]}; remove the field")
+    unknown = files.name("unk_token", "")
+    if unknown and unknown != special.get("unk_token", unknown):
+        warnings.warn(
+            f"unk_token={unknown}, and unknown characters are {special['unk_token']} in files of the class: "
+            f"transformers reads that as text then, and writes {unknown}",
+            stacklevel=2,
+        )
     for field in ("add_bos_token", "add_eos_token"):
         if field in files.options and has_frame:
             warnings.warn(f"{field} is not read: the class says what stands around texts", stacklevel=2)
@@ -168,19 +182,6 @@ def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[A
             )
 
 
-def dropped_flags(files: TokenizerFiles) -> Iterator[str]:
-    """What transformers 5 does with special tokens that take the spaces around them, in classes that add them anew."""
-    for field in sorted(files.flagged & files.special.keys()):
-        if files.special[field].lstrip or files.special[field].rstrip:
-            yield f"{field} takes the spaces around it; transformers 5 drops that for this class"
-
-
-def legacy_spaces(files: TokenizerFiles) -> Iterator[str]:
-    """What transformers 5 does with texts behind a special token of Llama."""
-    if files.option("legacy", True):
-        yield "legacy is true, by default too: a text behind a special token gets a space; transformers 5 adds none"
-
-
 def _object(path: Path) -> dict[str, object]:
     return read_object(path) if path.exists() else {}
 
@@ -204,6 +205,18 @@ def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[s
             raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and null in {MAP}; make them equal")
 
 
+def _say_lost(folder: Path, options: Mapping[str, object], special_map: Mapping[str, object]) -> None:
+    """Warns of special tokens in special_tokens_map.json that transformers 5 leaves out."""
+    own = {token.content for token in _extra(folder, options)}
+    lost = [token.content for token in _extra(folder, special_map) if token.content not in own]
+    if lost and (own or _DECODER in options):
+        warnings.warn(
+            f"{folder / MAP} has {EXTRA[0]} or {EXTRA[1]} such as {lost[0]}, which {_CONFIG} has not: they are "
+            "added, and transformers 5 leaves them out",
+            stacklevel=2,
+        )
+
+
 def _compare_flags(special: "Mapping[str, AddedToken]", numbered: "Mapping[int, AddedToken]") -> None:
     """Raises ValueError where a special token takes the spaces around it in two ways."""
     ids = {token.content: index for index, token in numbered.items()}
@@ -221,15 +234,19 @@ def _compare_flags(special: "Mapping[str, AddedToken]", numbered: "Mapping[int, 
 
 
 def _extra(folder: Path, source: Mapping[str, object]) -> "Iterator[AddedToken]":
-    """Special tokens without a field, of either file: a list, or an object of names and tokens."""
-    lists = [source.get(field) for field in _EXTRA]
+    """Special tokens beside `SPECIAL`, of either file: in a list, an object of names and tokens, or a field's own."""
+    lists = [source.get(field) for field in EXTRA]
     if all(lists) and all(isinstance(values, list) for values in lists) and lists[0] != lists[1]:
-        raise ValueError(f"{_EXTRA[0]} and {_EXTRA[1]} of {folder} differ; make them equal, or remove one")
-    for field in _EXTRA:
+        raise ValueError(f"{EXTRA[0]} and {EXTRA[1]} of {folder} differ; make them equal, or remove one")
+    for field in _OBJECTS:
         values = source.get(field) or []
-        if not isinstance(values, list | dict):
+        if not isinstance(values, list if field == EXTRA[0] else list | dict):
             raise ValueError(f"{field}={values!r} must be a list")
         for value in values.values() if isinstance(values, dict) else values:
+            yield _added(folder, field, value)
+    for field, value in source.items():
+        is_token = isinstance(value, str) or (isinstance(value, dict) and "content" in value and "__type" in value)
+        if field.endswith("_token") and field not in SPECIAL and value and is_token:
             yield _added(folder, field, value)
 
 

@@ -9,13 +9,15 @@ from tfm.options.choices import Range, check_type
 from tfm.options.json_text import parse_object, read_object, read_text
 from train.files.suppress_output import suppress_output
 from train.settings import schema
-from train.text import sentencepiece_model
+from train.text import sentencepiece_model, tokenizer_faults
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # The ids of tokens.
 MAX_ID = (1 << 24) - 1
+
+EMPTY = "it has no tokens"
 
 
 class Casing(NamedTuple):
@@ -107,7 +109,7 @@ def guarded(build: "Callable[[], Tokenizer]") -> "Tokenizer":
             raise
         raise ValueError(f"the tokenizers library refuses it: {error}") from error
     if not ids:
-        raise ValueError("it has no tokens")
+        raise ValueError(EMPTY)
     if max(ids) > MAX_ID:
         raise ValueError(f"it numbers a token {max(ids)}, more than {MAX_ID}")
     return tokenizer
@@ -122,23 +124,41 @@ def read_own(path: Path):
 
 
 def read_padded(path: Path) -> "tuple[Tokenizer, dict[str, Any]]":
-    """`read_own`, and how the file pads texts, {} where it does not: `pad_token`, `direction` and more."""
+    """`read_own`, and how the file pads and cuts texts, {} where it does not: `pad_token`, `direction` and more."""
     from tokenizers import Tokenizer
 
     text = read_text(path)
-    model = parse_object(text, str(path)).get("model")
+    values = parse_object(text, str(path))
+    model = values.get("model")
     fields = model if isinstance(model, dict) else {}
     ending = fields.get("end_of_word_suffix")
-    if ending and not any(token.endswith(str(ending)) for token in fields.get("vocab") or ()):
+    vocab = fields.get("vocab")
+    if ending and not any(token.endswith(str(ending)) for token in (vocab if isinstance(vocab, dict) else ())):
         raise ValueError(f"{path} has end_of_word_suffix={ending}, with which no token ends; correct it")
-    tokenizer = guarded(lambda: Tokenizer.from_str(text))
-    padding = tokenizer.padding or {}
+    try:
+        tokenizer = guarded(lambda: Tokenizer.from_str(text))
+    except ValueError as error:
+        if name := tokenizer_faults.field(values, _is_read):
+            raise ValueError(f"{error}; correct {name} of {path.name}, without which it is read") from error
+        raise
+    sides = {"padding": tokenizer.padding or {}, "truncation": tokenizer.truncation or {}}
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if dropout := getattr(tokenizer.model, "dropout", None):
         warnings.warn(f"{path} has dropout={dropout:g}, a random split; texts are split without it", stacklevel=2)
         tokenizer.model.dropout = None
-    return tokenizer, padding
+    return tokenizer, sides
+
+
+def _is_read(text: str) -> bool:
+    """Whether the library reads a tokenizer.json."""
+    from tokenizers import Tokenizer
+
+    try:
+        guarded(lambda: Tokenizer.from_str(text))
+    except ValueError as error:
+        return str(error) == EMPTY
+    return True
 
 
 def _read_json(path: Path, casing: Casing):

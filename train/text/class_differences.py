@@ -1,0 +1,25 @@
+"""What transformers 5 does otherwise with the folders of single classes, as warnings."""
+
+from collections.abc import Iterator
+
+from train.text.tokenizer_files import EXTRA, TokenizerFiles
+
+
+def dropped_flags(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with special tokens that take the spaces around them, in classes that add them anew."""
+    for field in sorted(files.flagged & files.special.keys()):
+        if files.special[field].lstrip or files.special[field].rstrip:
+            yield f"{field} takes the spaces around it; transformers 5 drops that for this class"
+
+
+def dropped_sentinels(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with the sentinels of T5 where the files name special tokens, and none of them."""
+    stated = [field for field in EXTRA if field in files.fields]
+    if stated and not any(token.content.startswith("<extra_id_") for token in files.extra):
+        yield f"{stated[0]} has no <extra_id_0>: there are {files.size('extra_ids', 100)}, and transformers 5 has none"
+
+
+def legacy_spaces(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with texts behind a special token of Llama."""
+    if files.option("legacy", True):
+        yield "legacy is true, by default too: a text behind a special token gets a space; transformers 5 adds none"
