@@ -143,7 +143,7 @@ def _differences_of_words(tokenizer: "Tokenizer", model: str, cuts: Mapping[str,
             yield f"cuts {text!r} into {list(pieces)}, and tokenizer.json into {own}"
 
 
-def _steps(normalizer: Any) -> Iterator[str]:
+def _steps(normalizer: object) -> Iterator[str]:
     """The types of a normalizer's steps."""
     from tokenizers import normalizers
 
