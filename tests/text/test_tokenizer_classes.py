@@ -358,6 +358,31 @@ def test_a_field_of_the_model_that_the_library_refuses_is_named(tmp_path):
             hf_tokenizer.read(with_fields(path, model=model | {field: value}), Sizes)
 
 
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"normalizer": None}, "has a normalizer of BertNormalizer, and tokenizer.json none"),
+        ({"normalizer": {"type": "Lowercase"}}, "has a normalizer of BertNormalizer, and tokenizer.json Lowercase"),
+        ({"clean_text": False}, "has clean_text=true, and the normalizer of tokenizer.json false"),
+        ({"strip_accents": False}, "has a normalizer with strip_accents=null, and tokenizer.json false"),
+        ({"max_input_chars_per_word": 3}, "has max_input_chars_per_word=100, and tokenizer.json 3"),
+        ({"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False}}, "has cleanup=true, and the decoder"),
+    ],
+)
+def test_what_bert_does_otherwise_is_said(tmp_path, fields, sentence):
+    vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5}
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    tokenizer_classes.read(tmp_path).save(str(tmp_path / "tokenizer.json"))
+    saved = json.loads((tmp_path / "tokenizer.json").read_text())
+    for part in ("normalizer", "model"):
+        if own := {name: value for name, value in fields.items() if name in saved[part]}:
+            fields = {part: saved[part] | own}
+    with_fields(tmp_path, **fields)
+    with pytest.warns(UserWarning, match=sentence):
+        hf_tokenizer.read(tmp_path, Sizes)
+
+
 def test_the_side_on_which_tokenizer_json_cuts_counts(tmp_path):
     cuts = {"direction": "Left", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     assert hf_tokenizer.read(with_fields(unigram(tmp_path), truncation=cuts), Sizes).fields["truncation_side"] == "left"

@@ -114,6 +114,7 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
         yield f"has no normalizer of {', '.join(further)}, as tokenizer.json has"
     yield from _difference_of_frame(tokenizer, rules, files, "a")
     if rules.model == "WordPiece":
+        yield from _differences_of_bert(tokenizer, files)
         for name, value in _PIECES.items():
             if (own := getattr(tokenizer.model, name)) != value:
                 yield f"has {name}={json_text(value)}, and tokenizer.json {json_text(own)}"
@@ -152,6 +153,24 @@ def _steps(normalizer: object) -> Iterator[str]:
             yield from _steps(step)
     elif normalizer is not None:
         yield type(normalizer).__name__
+
+
+def _differences_of_bert(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
+    """How BERT's rules prepare and write texts."""
+    from tokenizers import decoders, normalizers
+
+    step, decoder = tokenizer.normalizer, tokenizer.decoder
+    if not isinstance(step, normalizers.BertNormalizer):
+        kinds = ", ".join(_steps(step)) or "none"
+        yield f"has a normalizer of BertNormalizer, and tokenizer.json {kinds}"
+        return
+    if not step.clean_text:
+        yield "has clean_text=true, and the normalizer of tokenizer.json false"
+    strips = step.strip_accents
+    if files.optional("strip_accents") is None and strips not in (None, step.lowercase):
+        yield f"has a normalizer with strip_accents=null, and tokenizer.json {json_text(strips)}"
+    if isinstance(decoder, decoders.WordPiece) and not decoder.cleanup:
+        yield "has cleanup=true, and the decoder of tokenizer.json false"
 
 
 def _difference_of_frame(
