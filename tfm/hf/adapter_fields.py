@@ -87,11 +87,11 @@ def check_modules(path: Path, fields: Fields, modules: Iterable[str]):
                 )
 
 
-def _names(modules: str | list[str], module: str) -> bool:
+def _names(modules: str | list[str] | None, module: str) -> bool:
     """Whether a pattern matches a module, or a list has its name or the end of it."""
     if isinstance(modules, str):
         return re.fullmatch(modules, module) is not None
-    return any(module == name or module.endswith(f".{name}") for name in modules)
+    return any(module == name or module.endswith(f".{name}") for name in modules or ())
 
 
 def check_places(path: Path, fields: Fields, updated: Mapping[str, list[str]]):

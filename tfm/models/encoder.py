@@ -43,8 +43,8 @@ def encoder_specs(config: Config, cross: bool = False) -> Encoder:
     for stage in config.stage_configs:
         embeddings = RESIDUALS[stage.residual.name].revise(stage.residual, stage, embed_specs(stage))
         stages.append(Encoder(embed=embeddings, **stack_specs(stage, cross)))
-    for index, stage in enumerate(config.stages):  # the last norm is that of the last stage
-        stages[index] = stages[index] if stage.norm_before else replace(stages[index], norm=None)
+    for index, options in enumerate(config.stages):  # the last norm is that of the last stage
+        stages[index] = stages[index] if options.norm_before else replace(stages[index], norm=None)
     return replace(stages[0], stages=tuple(stages[1:]))
 
 

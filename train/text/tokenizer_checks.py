@@ -32,7 +32,7 @@ _BYTES_OF = """BlenderbotTokenizer CodeGenTokenizer CohereTokenizer GPTNeoXToken
 MarkupLMTokenizer WhisperTokenizer""".split()
 _PIECES_OF = """BarthezTokenizer LayoutXLMTokenizer MLukeTokenizer PegasusTokenizer RemBertTokenizer UdopTokenizer
 XGLMTokenizer XLNetTokenizer""".split()
-_FURTHER = {
+_FURTHER: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
     **dict.fromkeys(_BYTES_OF, ("BPE", _BYTES)),
     **dict.fromkeys(_PIECES_OF, ("Unigram", _OWN)),
     **dict.fromkeys(("FunnelTokenizer", "LayoutLMv2Tokenizer", "SplinterTokenizer"), ("WordPiece", _OWN)),
@@ -149,8 +149,8 @@ def _steps(normalizer: object) -> Iterator[str]:
     from tokenizers import normalizers
 
     if isinstance(normalizer, normalizers.Sequence):
-        for step in normalizer:
-            yield from _steps(step)
+        for index in range(len(normalizer)):
+            yield from _steps(normalizer[index])
     elif normalizer is not None:
         yield type(normalizer).__name__
 
