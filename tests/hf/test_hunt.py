@@ -96,8 +96,8 @@ def difference(values, wanted):
     """How far two results are apart, where both have numbers that are no padding; inf for other shapes."""
     if values.shape[:-1] != wanted.shape[:-1] or values.shape[-1] < wanted.shape[-1]:
         return np.inf
-    apart, valid = np.abs(values[..., : wanted.shape[-1]] - wanted), inputs()["valid"]
-    return (apart[valid] if apart.shape[:2] == valid.shape else apart).max()
+    distances, valid = np.abs(values[..., : wanted.shape[-1]] - wanted), inputs()["valid"]
+    return (distances[valid] if distances.shape[:2] == valid.shape else distances).max()
 
 
 def verdict(folder, architecture, field, results_of):
@@ -111,16 +111,14 @@ def verdict(folder, architecture, field, results_of):
     if any(field in str(warning.message) for warning in caught):
         return ""
     shape = config.input.array_shape
-    if (
-        len(shape or ()) > 2 and max(shape[-3:-1]) > inputs()["pixels"].shape[-1]
-    ):  # pictures of another size are refused in a pass
+    if len(shape or ()) > 2 and max(shape[-3:-1]) > inputs()["pixels"].shape[-1]:
+        return ""  # a pass refuses pictures of another size
+    own, expected = results_of(config, params), transformers_results(folder, architecture)
+    if expected is None:
         return ""
-    own, theirs = results_of(config, params), transformers_results(folder, architecture)
-    if theirs is None:
-        return ""
-    apart = {name: difference(own[name], theirs[name]) for name in own.keys() & theirs.keys()}
-    assert apart
-    return "" if max(apart.values()) < 1e-3 else f"differs by {apart}"
+    differences = {name: difference(own[name], expected[name]) for name in own.keys() & expected.keys()}
+    assert differences
+    return "" if max(differences.values()) < 1e-3 else f"differs by {differences}"
 
 
 def entries(fields):
@@ -143,12 +141,12 @@ def silent_answers(folder, architecture):
     """By field and value of config.json, why an answer is silently another one."""
     path = folder / "config.json"
     fields = json.loads(path.read_text())
-    known = {}
+    outputs = {}
 
     def results_of(config, params):
-        if repr(config) not in known:
-            known[repr(config)] = computed(config, params)
-        return known[repr(config)]
+        if repr(config) not in outputs:
+            outputs[repr(config)] = computed(config, params)
+        return outputs[repr(config)]
 
     silent = {}
     for field, value in entries(fields):

@@ -184,12 +184,12 @@ def _alternatives(
     promised, shape = (sizes or () for sizes in shapes)
     entry = family.fields.get(field)
     stated = fields.get(field, entry.default if entry else None)
-    named = entry.values if entry and entry.values else family.allowed.get(field, ())
+    choices = entry.values if entry and entry.values else family.allowed.get(field, ())
     indices = [int(digits) for digits in re.findall(r"\b\d+\b", name)]
     sizes = [*indices, *(index + 1 for index in indices), *shape, *(size // 2 for size in shape), 0]
     if not shape:
-        sizes += [number for number in fields.values() if type(number) is int]
-    values: list[Json] = [*named]
+        sizes += [size for size in fields.values() if type(size) is int]
+    values: list[Json] = [*choices]
     if stated is None:
         values += [*sizes, *range(1, 17), *PROBES, False]
     elif isinstance(stated, bool):

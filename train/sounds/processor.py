@@ -165,15 +165,15 @@ def _of_fields(fields: Mapping[str, object]) -> SoundProcessor:
     seconds = check_object("", fields, {"chunk_length": Annotated[float, Range(1e-6, 1 << 20)]})
     rate, window, hop, bands = sizes.values()
     samples = round(seconds.get("chunk_length", _SECONDS) * rate)
-    made = {"n_samples": samples, "nb_max_frames": samples // max(1, hop)}
+    derived = {"n_samples": samples, "nb_max_frames": samples // max(1, hop)}
     parts = f"chunk_length={seconds.get('chunk_length', _SECONDS):g}, sampling_rate={rate}, hop_length={hop}"
     if samples % max(1, hop):
         raise ValueError(f"{parts}: {samples:,} samples must be a multiple of the hop; correct one of them")
-    for name, value in made.items():
+    for name, value in derived.items():
         if fields.get(name, value) != value:
             raise ValueError(f"{name}={fields[name]!r} and {parts}, which make it {value}; correct one of them")
-    _warn_of(fields.keys() - sizes.keys() - made.keys() - _ALLOWED.keys() - {"chunk_length"})
-    return SoundProcessor(rate, window, hop, bands, made["nb_max_frames"])
+    _warn_of(fields.keys() - sizes.keys() - derived.keys() - _ALLOWED.keys() - {"chunk_length"})
+    return SoundProcessor(rate, window, hop, bands, derived["nb_max_frames"])
 
 
 def _of_kaldi(fields: Mapping[str, object]) -> SoundProcessor:

@@ -108,8 +108,8 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
     if type(tokenizer.model).__name__ != rules.model:
         return
     is_llama, readers = rules.build is vocabulary_files.llama, (vocabulary_files.albert, vocabulary_files.deberta_v2)
-    known = {"Prepend"} if is_llama else set[str]()
-    further = [step for step in _steps(tokenizer.normalizer) if step in _OF_LETTERS and step not in known]
+    own_steps = {"Prepend"} if is_llama else set[str]()
+    further = [step for step in _steps(tokenizer.normalizer) if step in _OF_LETTERS and step not in own_steps]
     if further and (is_llama or (rules.model == "Unigram" and rules.build not in readers)):
         yield f"has no normalizer of {', '.join(further)}, as tokenizer.json has"
     yield from _difference_of_frame(tokenizer, rules, files, "a")
