@@ -25,7 +25,14 @@ SIZES = {
     "longformer": dict(vocab_size=103, hidden_size=24, num_hidden_layers=3, num_attention_heads=3),
     "big_bird": dict(vocab_size=103, hidden_size=24, num_hidden_layers=3, num_attention_heads=3),
     "gpt_neo": dict(vocab_size=103, hidden_size=24, num_layers=5, num_heads=3, attention_types=[[["global"], 5]]),
-    "led": dict(vocab_size=103, d_model=24, encoder_layers=3, decoder_layers=2, decoder_attention_heads=3),
+    "led": dict(
+        vocab_size=103,
+        d_model=24,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=3,
+        decoder_attention_heads=3,
+    ),
 }
 
 
@@ -164,7 +171,7 @@ def test_a_model_of_ours_becomes_a_gpt_neo(tmp_path):
         (
             LONGFORMER,
             {"attention_window": 7},
-            "attention_window=7; only an even number, or 3 even ones for the 3 layers",
+            "attention_window=7; only an even number, or 3 even ones for the layers of num_hidden_layers=3",
         ),
         (LONGFORMER, {"attention_window": [8, 8]}, "attention_window=[8, 8]; only an even number, or 3 even ones"),
         (LONGFORMER, {"attention_window": 0}, "attention_window=0 must be at least 1"),

@@ -75,7 +75,7 @@ def test_layers_with_experts_of_switch_transformers():
         (
             "switch_transformers",
             {"encoder_sparse_step": 2},
-            "encoder_sparse_step=2 and num_sparse_encoder_layers=3, so encoder_sparse_step=4, which must be equal",
+            "num_sparse_encoder_layers=3 of 12 layers (num_layers=12), so encoder_sparse_step=4, which must be equal",
         ),
         ("switch_transformers", {"router_bias": True}, "router_bias=True; of switch_transformers, only False is"),
         ("roformer", {"rotary_value": True}, "rotary_value=True; of roformer, only False is supported"),

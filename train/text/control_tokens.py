@@ -59,7 +59,7 @@ def ids_of(tokenizer: AnyTokenizer, encodings: "Iterable[Encoding]") -> Iterator
     What the vocabulary itself has for unknown words stays, also where the folder names no unk_token.
     """
     unk = special_tokens(tokenizer).unk
-    unknown = (unk, tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or ""))
+    unknown = (unk, tokenizer.token_to_id(getattr(getattr(tokenizer, "model", None), "unk_token", None) or ""))
     control = [token for token in _contents(tokenizer).values() if token not in unknown]
     is_control = np.zeros(max(control, default=0) + 2, bool)
     is_control[control] = mode() != "keep"

@@ -88,7 +88,7 @@ def test_rotary_scores_depend_on_how_far_apart_tubes_are(fill):
         ({"input.size": 5}, "size=5 must be a multiple of patch=2; try size=4"),
         ({"input.frames": 0}, "frames=0 must be at least 1"),
         ({"position": "sinusoidal", "position.axes": 2}, "counts rows and columns, which input=tubes does not have"),
-        ({"position": "sinusoidal", "position.axes": 3, "width": 16}, "16 elements must be a multiple of 6"),
+        ({"position": "sinusoidal", "position.axes": 3, "width": 16}, "16 elements .* must be a multiple of 6"),
         ({"position": "sinusoidal", "position.axes": 4}, "axes=4 must be at most 3: a video has times, rows"),
         ({"input": "tokens", "position": "rotary", "position.axes": 3}, "counts times, rows and columns, which input="),
         ({"mixer.pattern": "windows"}, "needs a grid of patches"),
