@@ -11,7 +11,7 @@ from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, refuse
 from tfm.params import bias_spec, weight_spec
 from tfm.scopes import SUMS
-from tfm.sharding import named_sharding, replicate_length, reshape_rows, spec_of, unshard_fsdp
+from tfm.sharding import named_sharding, replicate_length, reshape_rows, shard_axis, spec_of, unshard_fsdp
 
 
 @struct.dataclass
@@ -41,16 +41,18 @@ def check_whole(call: LayerCall, context: AttentionContext) -> None:
 def as_grid(x: Array, rows: int, columns: int) -> Array:
     """x [B,T,D] of the T places of a grid, row by row -> [B,rows,columns,D]."""
     x = replicate_length(x)
-    batch, _, width = spec_of(x)
-    shape = (x.shape[0], rows, columns, x.shape[-1])
-    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, batch, None, None, width))
+    return _reshape(x, len(x), rows, columns, x.shape[-1])
 
 
 def as_sequence(x: Array) -> Array:
     """x [B,rows,columns,D] -> [B,T,D], row by row."""
-    batch, _, _, width = spec_of(x)
-    shape = (x.shape[0], x.shape[1] * x.shape[2], x.shape[-1])
-    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, batch, None, width))
+    return _reshape(x, len(x), x.shape[1] * x.shape[2], x.shape[-1])
+
+
+def _reshape(x: Array, *shape: int) -> Array:
+    """x [B,...,D] in another shape, its first and last axes sharded as they are and the others not at all."""
+    batch, *_, width = spec_of(x)
+    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, batch, *(None,) * (len(shape) - 2), width))
 
 
 def coarser(size: int, stride: int) -> int:
@@ -97,3 +99,8 @@ def depthwise(kernel: Array, x: Array, grid: tuple[int, int]) -> Array:
         for column, shift in enumerate(shifts):
             total = total + weights[row, column][None, None, None] * shift.astype(jnp.float32)
     return as_sequence(total.astype(x.dtype))
+
+
+def convolve(kernel: Array, x: Array, grid: tuple[int, int]) -> Array:
+    """`depthwise`, its places sharded as those of x."""
+    return shard_axis(depthwise(kernel, x, grid), spec_of(x)[1])

@@ -84,7 +84,7 @@ def read_adapter(folder: str | Path) -> Adapter:
     tensors = {name.removeprefix(PREFIX): tensor for name, tensor in read_file(folder / TENSORS).items()}
     downs = {match[1]: name for name in tensors if (match := _DOWN.fullmatch(name))}
     check_modules(folder / CONFIG, fields, downs)
-    if "target_modules" not in fields or fields["target_modules"] is None:
+    if fields.get("target_modules") is None:
         warnings.warn(f"{folder / CONFIG} has no target_modules; all updates in the folder are read", stacklevel=2)
     for name in downs.values():
         if (rank := len(tensors[name])) != fields["r"]:

@@ -1,6 +1,7 @@
 """What train.generate takes from the folder of a model: its fields stand for the flags that are not given."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -114,9 +115,9 @@ def choose(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], s
     try:
         options = dataclasses.replace(options, **{flag: v for flag, v in defaults.items() if flag not in explicit})
     except ValueError as error:
-        flag, _, said = str(error).partition("=")
-        field = _FIELDS.get(flag.replace("-", "_"), flag)
-        raise UserError(f"{generation.source}: {field}={said}") from error
+        fields = {flag.replace("_", "-"): field for flag, field in _FIELDS.items()}
+        message = re.sub(r"^[\w-]+(?==)", lambda match: fields.get(match[0], match[0]), str(error))
+        raise UserError(f"{generation.source}: {message}") from error
     if "early_stopping" not in explicit:
         early = generation.early_stopping
     return Choice(options, chosen, generation.stop, generation, vocab, early, ends)

@@ -4,12 +4,11 @@ eq. 3)."""
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import DepthwiseConvolution, check_whole, depthwise, depthwise_specs
+from tfm.catalogue.grid import DepthwiseConvolution, check_whole, convolve, depthwise_specs
 from tfm.catalogue.options.feed_forwards import MixFfn
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, FeedForwardLayer, LayerCall
 from tfm.ops import Linear, activation, broadcast_param, dropout, linear, linear_specs
-from tfm.sharding import shard_axis, spec_of
 
 
 @struct.dataclass
@@ -36,7 +35,7 @@ def forward(call: LayerCall[MixFfn, MixedFeedForward, None], x: Array, context: 
     layer, config = call.params, call.config
     assert config.grid is not None, "the options see to it that there is a grid"
     hidden = linear(layer.up, "BTD,DF->BTF", x)
-    places = shard_axis(depthwise(layer.convolution.weights, hidden, config.grid), spec_of(x)[1])
+    places = convolve(layer.convolution.weights, hidden, config.grid)
     hidden = activation(config)(places + broadcast_param(layer.convolution.bias, places))
     return linear(layer.down, "BTF,FD->BTD", dropout(hidden, config.ffn_dropout, call.key))
 

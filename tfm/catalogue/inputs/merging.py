@@ -5,10 +5,9 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.grid import as_grid, as_sequence, squares
-from tfm.catalogue.inputs.patches import with_vectors
+from tfm.catalogue.inputs.patches import with_positions, with_vectors
 from tfm.catalogue.options.inputs import Merging
 from tfm.config.model import Config
-from tfm.inputs import default_positions
 from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs
@@ -71,8 +70,7 @@ def embed(
     x = shard_patches(x) if params.cls is None else with_vectors([params.cls], x)
     if not options.positions:
         return x
-    x, positions = x.astype(jnp.float32), default_positions(x) if positions is None else positions
-    x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, params.positions), x, positions)
+    x = with_positions(config, params.positions, x.astype(jnp.float32), positions)
     return dropout(x, config.dropout, call.key).astype(config.dtype)
 
 

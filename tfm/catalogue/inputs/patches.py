@@ -94,9 +94,7 @@ def embed_grid(
     """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and those of a grid, or of a series, x
     [B,P,D] -> [B,T,D] with positions, the norm and dropout."""
     tables, config = call.params, call.config
-    x = with_vectors(vectors, x)
-    positions = default_positions(x) if positions is None else positions
-    x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables.positions), x, positions)
+    x = with_positions(config, tables.positions, with_vectors(vectors, x), positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
     return dropout(x, config.dropout, call.key).astype(config.dtype)
 
@@ -105,6 +103,12 @@ def with_vectors(vectors: Sequence[Array | None], x: Array) -> Array:
     """Vectors [D] or [n,D] that stand first, None for those that a model lacks, and x [B,P,D] -> [B,T,D]."""
     rows = [_rows(vector, x) for vector in vectors if vector is not None]
     return shard_patches(jnp.concatenate([*rows, x], axis=1))
+
+
+def with_positions(config: Config, tables: PyTree, x: Array, positions: Array | None) -> Array:
+    """x [B,T,D] with what `config.position` adds to embeddings, by default at the places from 0 on."""
+    positions = default_positions(x) if positions is None else positions
+    return POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables), x, positions)
 
 
 def patches(options: Patches, pixels: Array) -> Array:

@@ -4,14 +4,13 @@
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import DepthwiseConvolution, depthwise, depthwise_specs
+from tfm.catalogue.grid import DepthwiseConvolution, convolve, depthwise_specs
 from tfm.catalogue.options.residuals import Conditional
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.residuals import Norms, Outputs, Sublayers, branch, norms_specs
-from tfm.sharding import shard_axis, spec_of
 
 
 @struct.dataclass
@@ -35,8 +34,7 @@ def chain(
     outputs = {}
     for name, sublayer in sublayers.items():
         convolution = call.params.convolutions[name]
-        places = shard_axis(depthwise(convolution.weights, x, call.config.grid), spec_of(x)[1])
-        x = x + places + broadcast_param(convolution.bias, x)
+        x = x + convolve(convolution.weights, x, call.config.grid or (1, 1)) + broadcast_param(convolution.bias, x)
         y, outputs[name] = branch(sublayer, call.config, norm(call.config, getattr(call.params.norms, name), x), x)
         x = x + y
     return x, outputs

@@ -10,7 +10,7 @@ import jax
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import depthwise
+from tfm.catalogue.grid import convolve
 from tfm.catalogue.options.residuals import PatchInteraction
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Residual
@@ -18,7 +18,6 @@ from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec, constant_spec, weight_spec
 from tfm.residuals import Norms, Outputs, Sublayers, branch, norms_specs, scaled, scales
-from tfm.sharding import shard_axis, spec_of
 
 
 @struct.dataclass
@@ -67,7 +66,7 @@ def chain(
 def _convolved(layer: LocalConvolution, config: Config, x: Array) -> Array:
     """x [B,T,D] of a grid, normalized -> [B,T,D]."""
     y = norm(config, layer.norm, x)
-    y = shard_axis(depthwise(layer.weights, y, config.grid or (1, 1)), spec_of(x)[1])
+    y = convolve(layer.weights, y, config.grid or (1, 1))
     return y + broadcast_param(layer.bias, y)
 
 
