@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 
 from odd_strings import odd_strings
 
@@ -19,6 +20,19 @@ def pieces(name, texts=CORPUS, **options):
     common = {"vocab_size": 900, "hard_vocab_limit": False, "minloglevel": 2, "character_coverage": 0.98}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **common | options)
     return {name: model.getvalue()}
+
+
+def piece(text, score=0.0, kind=1):
+    """A SentencePiece message: text, score and kind."""
+    data = text.encode()
+    body = b"\x0a" + bytes([len(data)]) + data + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
+    return b"\x0a" + bytes([len(body)]) + body
+
+
+def model(*texts, kind=sentencepiece_model.UNIGRAM, further=b""):
+    """A model of these pieces after <unk>, <s> and </s>, which prepares texts as by default."""
+    special = piece("<unk>", kind=2) + piece("<s>", kind=3) + piece("</s>", kind=3)
+    return special + b"".join(map(piece, texts)) + further + b"\x12\x02\x18" + bytes([kind]) + b"\x1a\x02\x18\x01"
 
 
 def fairseq(**options):

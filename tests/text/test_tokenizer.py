@@ -173,7 +173,7 @@ def test_vocab_txt_without_special_tokens_is_given_them(tmp_path):
 def test_vocab_txt_with_a_line_twice(tmp_path):
     """Its ids would have a gap."""
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nfox\nfox\nthe\n")
-    with pytest.raises(UserError, match=r"line 7 repeats 'fox' of line 6"):
+    with pytest.raises(UserError, match=r"line 7 of vocab.txt repeats 'fox' of line 6"):
         tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], quiet)
 
 
@@ -279,9 +279,9 @@ def test_alphabetic_pieces(tmp_path):
         ("encoder.json", '{"a": 0}', r"cannot be read as a tokenizer: .*vocab.bpe"),
         ("tokens.bin", "a", "is none of tokenizer.json, vocab.txt, vocab.json with merges.txt"),
         ("vocab.txt", b"a\n\xff", "cannot be read as a tokenizer"),
-        ("vocab.txt", "", "cannot be read as a tokenizer: line 1 is empty, where a token must stand"),
-        ("vocab.txt", "a\n[UNK]\n\nb\n", "cannot be read as a tokenizer: line 3 is empty"),
-        ("vocab.txt", "[UNK]\na\nb\na\n", "cannot be read as a tokenizer: line 4 repeats 'a' of line 2"),
+        ("vocab.txt", "", "cannot be read as a tokenizer: line 1 of vocab.txt is empty, where a token must stand"),
+        ("vocab.txt", "a\n[UNK]\n\nb\n", "cannot be read as a tokenizer: line 3 of vocab.txt is empty"),
+        ("vocab.txt", "[UNK]\na\nb\na\n", "cannot be read as a tokenizer: line 4 of vocab.txt repeats 'a' of line 2"),
         ("notes.md", "a", "is none of tokenizer.json"),
     ],
 )

@@ -1,10 +1,10 @@
 """Tokenizers of folders without tokenizer.json: ids by hand, and what is refused."""
 
 import json
-import struct
 import warnings
 
 import pytest
+from sentencepiece_files import model
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tfm.config.model import Config
@@ -141,19 +141,6 @@ def test_two_files_that_contradict_each_other(tmp_path):
     bert(tmp_path, strip_accents=False)
     with pytest.raises(UserError, match="strip_accents is false in tokenizer_config.json and true in tokenizer.json"):
         hf_tokenizer.read(tmp_path, model)
-
-
-def piece(text, score=0.0, kind=1):
-    """A SentencePiece message: text, score and kind."""
-    data = text.encode()
-    body = b"\x0a" + bytes([len(data)]) + data + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
-    return b"\x0a" + bytes([len(body)]) + body
-
-
-def model(*texts):
-    """A unigram model of these pieces after <unk>, <s> and </s>, which prepares texts as by default."""
-    special = piece("<unk>", kind=2) + piece("<s>", kind=3) + piece("</s>", kind=3)
-    return special + b"".join(map(piece, texts)) + b"\x12\x02\x18\x01" + b"\x1a\x02\x18\x01"
 
 
 def test_fairseq_numbers_pieces_anew(tmp_path):

@@ -1,8 +1,18 @@
 """What transformers 5 does otherwise with the folders of single classes, as warnings."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from train.text.tokenizer_files import EXTRA, TokenizerFiles
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def follows_file(tokenizer: "Tokenizer", class_name: str) -> bool:
+    """Whether transformers 5 follows tokenizer.json, and not the class: that of Llama does so where it reads bytes."""
+    parts = (tokenizer.pre_tokenizer, tokenizer.decoder, tokenizer.post_processor)
+    return class_name == "LlamaTokenizer" and any("ByteLevel" in repr(part) for part in parts)
 
 
 def dropped_flags(files: TokenizerFiles) -> Iterator[str]:

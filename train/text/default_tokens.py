@@ -57,4 +57,4 @@ BY_NAME: Mapping[str, Mapping[str, str]] = (
 )
 
 # Those of `BY_NAME` whose class pads texts before their first token.
-PADS_LEFT = frozenset(("llama", "mistral", "gemma"))
+PADS_LEFT = frozenset("codellama cohere gemma llama siglip2 xlnet".split())

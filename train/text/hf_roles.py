@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tfm.options.choices import check_object, check_type
 from tfm.options.json_text import read_object, read_text
 from train.files.strict_json import json_text
-from train.text import default_tokens, pair_types, tokenizer_files
+from train.text import class_differences, default_tokens, pair_types, tokenizer_classes, tokenizer_files
 from train.text.special import (
     CONFIGURED,
     ROLES,
@@ -62,10 +62,11 @@ def configured(
     """
     files = tokenizer_files.read(folder)
     config = files.fields
-    class_name = _class(config, model_fields)
-    side = {"padding_side": "left"} if class_name in default_tokens.PADS_LEFT else {}
+    class_name = _key(files.class_name or files.model_type)
+    side = {"padding_side": "left"} if _pads_left(tokenizer, files, class_name) else {}
     texts = side | _of_sides(sides, tokenizer) | _named(files, tokenizer) | _kept(folder, config)
-    defaults = default_tokens.BY_NAME.get(class_name, {})
+    is_slow = not (folder / "tokenizer.json").exists()
+    defaults = default_tokens.BY_NAME.get(_key(tokenizer_classes.class_name(files)) if is_slow else class_name, {})
     prefix, _, suffix = added_tokens(tokenizer, "a")
     frame = {"cls": prefix[:1], "sep": suffix[-1:]}
     for role in CONFIGURED:
@@ -192,11 +193,18 @@ def named_tokens(fields: Mapping[str, object]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
-def _class(config: Mapping[str, Any], model_fields: Mapping[str, Any]) -> str:
-    """The key of `default_tokens.BY_NAME`: the class of the tokenizer that a file names, else that of the model."""
-    names = (config.get("tokenizer_class"), model_fields.get("tokenizer_class"), model_fields.get("model_type"))
-    name = next((name for name in names if isinstance(name, str)), "").lower()
-    return name.removesuffix("fast").removesuffix("tokenizer").replace("_", "").replace("-", "")
+def _key(class_name: str) -> str:
+    """The key of `default_tokens.BY_NAME` of a class, or of a kind of model."""
+    return class_name.lower().removesuffix("fast").removesuffix("tokenizer").replace("_", "").replace("-", "")
+
+
+def _pads_left(tokenizer: "Tokenizer", files: "TokenizerFiles", class_name: str) -> bool:
+    """Whether the class pads texts before their first token. That of Llama must be named."""
+    if class_name not in default_tokens.PADS_LEFT:
+        return False
+    is_llama, name = class_name == "llama", files.class_name
+    is_of_class = bool(name) and files.model_type not in tokenizer_files.AS_THE_FILE
+    return not is_llama or (is_of_class and not class_differences.follows_file(tokenizer, name))
 
 
 def _token_of_id(tokenizer: "Tokenizer", name: str, token: Any) -> str | None:

@@ -117,7 +117,7 @@ def convert(model: SentencePieceModel):
     from tokenizers import Tokenizer, decoders
 
     tokenizer = Tokenizer(_unigram(model) if model.kind == UNIGRAM else _bpe(model))
-    tokenizer.normalizer = _normalizer(model)
+    tokenizer.normalizer = normalizer(model)
     splitter = _splitter(model)
     if splitter:
         tokenizer.pre_tokenizer = splitter
@@ -223,21 +223,28 @@ def _bpe(model: SentencePieceModel):
     )
 
 
-def _normalizer(model: SentencePieceModel):
-    """The character map, which spares users' symbols; then the rules for spaces, written as \u2581."""
+def normalizer(model: SentencePieceModel):
+    """The character map; then the rules for spaces, written as \u2581."""
     from tokenizers import Regex, normalizers
 
-    steps: list = []
-    if model.charsmap:
-        steps.append(normalizers.Precompiled(model.charsmap))
-        changed = [text for text in model.texts(USER_DEFINED) if steps[0].normalize_str(text) != text]
-        for n, text in enumerate(changed):  # a character of private use hides it from the map
-            steps = [normalizers.Replace(text, chr(0xF0000 + n)), *steps, normalizers.Replace(chr(0xF0000 + n), text)]
+    steps: list = [character_map(model)]
     if model.remove_extra_whitespaces:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A |[ {SPACE}]+\z"), "")]
     if model.add_dummy_prefix:
         steps.append(normalizers.Prepend(SPACE))
     return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+
+
+def character_map(model: SentencePieceModel):
+    """A normalizer of the character map, which spares users' symbols."""
+    from tokenizers import normalizers
+
+    steps: list = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    symbols = model.texts(USER_DEFINED) if steps else []
+    changed = [text for text in symbols if steps[0].normalize_str(text) != text]
+    for n, text in enumerate(changed):  # a character of private use hides it from the map
+        steps = [normalizers.Replace(text, chr(0xF0000 + n)), *steps, normalizers.Replace(chr(0xF0000 + n), text)]
+    return normalizers.Sequence(steps)
 
 
 def _splitter(model: SentencePieceModel):

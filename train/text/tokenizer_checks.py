@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from train.files.strict_json import json_text
-from train.text import tokenizer_classes, vocabulary_files
+from train.text import class_differences, tokenizer_classes, vocabulary_files
 from train.text.special import added_tokens
 from train.text.tokenizer_classes import TokenizerClass
 from train.text.tokenizer_files import UNKNOWN, TokenizerFiles
@@ -54,6 +54,8 @@ def check(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
     _check_unknown(tokenizer, files)
     if all(tokenizer.encode("a").special_tokens_mask) and tokenizer.model.tokenize("a"):
         raise ValueError("the post_processor of tokenizer.json drops the text itself; it must have $A")
+    if class_differences.follows_file(tokenizer, files.class_name):
+        return
     difference = next(_differences(tokenizer, rules, files) if rules else _differences_of(tokenizer, files), "")
     if difference:
         warnings.warn(
@@ -189,21 +191,38 @@ def _difference_of_frame(
 
 def _pieces(tokenizer: "Tokenizer", text: str) -> list[str]:
     """What the words of a text are before they are cut into tokens; the first one without the space before it."""
-    prepared = text if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str(text)
-    step: Any = tokenizer.pre_tokenizer
-    pieces = [prepared] if step is None else [piece for piece, _ in step.pre_tokenize_str(prepared)]
+    pieces = _words(tokenizer, text)
     return [pieces[0].lstrip("".join(_SPACES)), *pieces[1:]] if pieces else []
 
 
+def _words(tokenizer: "Tokenizer", text: str) -> list[str]:
+    """What the words of a text are, with their spaces."""
+    prepared = text if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str(text)
+    step: Any = tokenizer.pre_tokenizer
+    return [prepared] if step is None else [piece for piece, _ in step.pre_tokenize_str(prepared)]
+
+
 def _differences_of_llama(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
+    """How Llama's class marks spaces, and reads and writes bytes."""
+    from tokenizers import pre_tokenizers
+
     if not getattr(tokenizer.model, "byte_fallback", True):
         yield "reads unknown characters as bytes, and tokenizer.json does not"
-    end, legacy = files.name("eos_token", "</s>"), files.optional("legacy")
+    scheme = "first" if files.option("add_prefix_space", True) else "never"
+    for text in ("  a", "a b "):
+        words = [word for word, _ in pre_tokenizers.Metaspace("\u2581", scheme, split=False).pre_tokenize_str(text)]
+        if (own := _words(tokenizer, text)) != words:
+            yield f"reads {text!r} as {words}, and tokenizer.json as {own}"
+    end, legacy = files.name("eos_token", "</s>"), files.option("legacy", False)
     tokens = tokenizer.encode(f"{end}a", add_special_tokens=False).tokens
     is_spaced = len(tokens) > 1 and tokens[0] == end and tokens[1].startswith(_SPACES)
-    if legacy is not None and len(tokens) > 1 and is_spaced != legacy:
+    if len(tokens) > 1 and is_spaced != legacy:
         spacing = "a space" if legacy else "no space"
         yield f"with legacy={json_text(legacy)} puts {spacing} behind special tokens, and tokenizer.json does otherwise"
+    parts = [tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in "\u00e9".encode()]
+    text = "".join(tokenizer.decode([part for part in parts if part is not None]))
+    if None not in parts and text != "\u00e9":
+        yield f"writes the bytes of '\u00e9' as that, and tokenizer.json as {text!r}"
 
 
 def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> Iterator[str]:

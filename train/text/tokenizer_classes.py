@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from train.text import class_differences, default_tokens, languages, tokenizer_files, vocabulary_files
+from train.text import (
+    class_differences,
+    default_tokens,
+    languages,
+    tokenizer_files,
+    vocabulary_checks,
+    vocabulary_files,
+)
 from train.text.tokenizer_files import TokenizerFiles
 from train.text.tokenizer_kinds import guarded
 
@@ -168,7 +175,6 @@ CLASSES: Mapping[str, TokenizerClass] = {
 # The models that have the tokenizer of another, by model_type.
 _AS = {"clip_text_model": "clip", "gpt_neo": "gpt2", "mistral": "llama", "qwen3": "qwen2"}
 _AS |= dict.fromkeys(("longt5", "mt5", "switch_transformers"), "t5")
-_GENERIC = ("", "PreTrainedTokenizer", "TokenizersBackend")  # names that say nothing of the files
 _REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 
 
@@ -201,15 +207,15 @@ def _rules(folder: Path) -> tuple[TokenizerFiles, TokenizerClass]:
     rules = CLASSES[name]
     missing = [file for file in rules.files if not (folder / file).exists()]
     if missing:
-        raise ValueError(
-            f"it has neither tokenizer.json nor {', '.join(missing)}, which tokenizer_class={name} reads; copy it there"
-        )
+        is_named = name in str(files.options.get("tokenizer_class"))
+        cause = f"tokenizer_class={name}" if is_named else f"model_type={files.model_type}"
+        raise ValueError(f"it has neither tokenizer.json nor {', '.join(missing)}, which {cause} reads; copy it there")
     return files, rules
 
 
 def class_name(files: TokenizerFiles) -> str:
     """The class that a folder names, or that is named like its model; "" where none is."""
-    return _of_model(files.model_type) if files.class_name in _GENERIC else files.class_name
+    return _of_model(files.model_type) if files.class_name in tokenizer_files.GENERIC else files.class_name
 
 
 def _of_model(model_type: str) -> str:
@@ -239,10 +245,11 @@ def _with_special(rules: TokenizerClass, build: "Build", files: TokenizerFiles) 
     """The tokenizer with its special tokens, and with what it puts around texts."""
     names = {field: files.name(field, default) for field, default in rules.special.items()}
     names |= {field: token.content for field, token in files.special.items()}
-    tokenizer_files.check_pieces(files, rules.files[-1], rules.special, rules.template is not None)
+    vocabulary_checks.check_pieces(files, rules.files[-1], rules.special, rules.template is not None)
     tokenizer = build(files, names)
-    tokenizer_files.check_special(files, rules.files[0], tokenizer, rules.special)
-    for sentence in rules.differs(files):
+    vocabulary_checks.check_special(files, rules.files[0], tokenizer, rules.special)
+    own = vocabulary_checks.other_kind(tokenizer, rules.files, rules.model, files)
+    for sentence in (*rules.differs(files), *own):
         warnings.warn(sentence, stacklevel=2)
     tokenizer_files.add_tokens(tokenizer, files, _named(tokenizer, rules, files))
     tokenizer.post_processor = post_processor(tokenizer, rules, files, names)
@@ -285,7 +292,9 @@ def post_processor(
     used = {part.removesuffix(":1") for part in (*single, *pair)} - {"$A", "$B"}
     ids = {name: tokenizer.token_to_id(name) for name in used}
     if missing := sorted(name for name in used if ids[name] is None):
-        raise ValueError(f"its vocabulary has no {', '.join(missing)}, which stand around texts; correct the names")
+        raise ValueError(
+            f"its vocabulary has no {', '.join(missing)}, which tokenizer_class={class_name(files)} puts around texts"
+        )
     return processors.TemplateProcessing(
         single=single, pair=pair, special_tokens=[(name, ids[name]) for name in sorted(used)]
     )

@@ -26,7 +26,15 @@ _Id = Annotated[int, Range(0, 1 << 24)]
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
 EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _OBJECTS = (*EXTRA, "model_specific_special_tokens")
+# With these, special tokens of a SentencePiece model are not read from it.
+_WITHOUT_PIECES = ("tokenizer.json", "vocab.json")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+
+
+GENERIC = ("", "PreTrainedTokenizer", "TokenizersBackend")  # names of classes that say nothing of the files
+
+# Models whose tokenizer.json transformers 5 follows, whatever class their folders name.
+AS_THE_FILE = frozenset(("mistral", "mixtral", "modernbert", "umt5"))
 
 
 class TokenizerFiles(NamedTuple):
@@ -65,8 +73,9 @@ class TokenizerFiles(NamedTuple):
     def stated(self, name: str) -> bool | None:
         """A field that is true or false; null is false, as in transformers, but where that stands for a default."""
         value = self.optional(name)
-        is_llama = "Llama" in self.class_name or (not self.class_name and self.model_type in ("llama", "mistral"))
-        has_default = name == "strip_accents" or (name == "add_prefix_space" and is_llama)
+        class_name = self.class_name or self.model_type
+        is_open = "llama" in class_name.lower() or class_name in (*GENERIC, "mistral")
+        has_default = name == "strip_accents" or (name == "add_prefix_space" and is_open)
         return False if value is None and name in self.options and not has_default else value
 
     def text(self, name: str, default: str) -> str:
@@ -109,57 +118,15 @@ def read(folder: Path) -> TokenizerFiles:
     numbered = _numbered(folder, options, names)
     _compare_flags({field: special[field] for field in flagged & special.keys()}, numbered)
     model_type = check_object(f"{folder / 'config.json'}: ", model, {"model_type": str | None}).get("model_type") or ""
-    class_name = _class_name(folder, options, model)
+    class_name = _class_name(folder, options, model, model_type)
     fields = {**dict.fromkeys(name for source in sources for name in source), **fields}
     return TokenizerFiles(folder, class_name, model_type, options, fields, special, flagged, numbered, extra)
 
 
-def check_pieces(files: TokenizerFiles, vocabulary: str, special: Mapping[str, str], has_frame: bool) -> None:
-    """Raises ValueError for fields that transformers applies to the pieces of a SentencePiece model, the file
-    `vocabulary`; warns of those that change nothing here.
-
-    special: the tokens of the class by their field; has_frame: whether the class says what stands around texts
-    """
-    if not vocabulary.endswith((".model", ".spm")):
-        return
-    if files.optional("split_special_tokens"):
-        raise ValueError("split_special_tokens=true is not supported without tokenizer.json; remove the field")
-    for field in ("unk_token", "pad_token"):
-        if field in files.options and files.options[field] is None and field in special:
-            raise ValueError(f"{field} is null, and {vocabulary} has {special[field]}; remove the field")
-    unknown = files.name("unk_token", "")
-    if unknown and unknown != special.get("unk_token", unknown):
-        warnings.warn(
-            f"unk_token={unknown}, and unknown characters are {special['unk_token']} in files of the class: "
-            f"transformers reads that as text then, and writes {unknown}",
-            stacklevel=2,
-        )
-    for field in ("add_bos_token", "add_eos_token"):
-        if field in files.options and has_frame:
-            warnings.warn(f"{field} is not read: the class says what stands around texts", stacklevel=2)
-
-
-def check_special(files: TokenizerFiles, vocabulary: str, tokenizer: "Tokenizer", special: Mapping[str, str]) -> None:
-    """Raises ValueError where unknown characters have no token; warns of special tokens of the class that are absent.
-
-    tokenizer: made of the file `vocabulary`, without tokens beside it; special: the tokens of the class by their field
-    """
-    try:
-        tokenizer.encode(UNKNOWN)
-    except Exception as error:  # the library raises that bare
-        unknown = files.name("unk_token", special.get("unk_token", ""))
-        raise ValueError(f"unk_token={unknown} is no token of {vocabulary}; name one that is") from error
-    added = {token.content for token in (*files.numbered.values(), *files.extra)}
-    for field, default in special.items():
-        if field in files.fields or default in added or tokenizer.token_to_id(default) is not None:
-            continue
-        renamed = next((name for name, token in special.items() if token == default and name in files.special), "")
-        reason = f", as {renamed} is {files.special[renamed].content}" if renamed else ""
-        warnings.warn(f"{vocabulary} lacks {default}, the {field} of the class{reason}: there is none", stacklevel=2)
-
-
 def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[AddedToken]" = ()) -> None:
     """Adds the tokens beside the vocabulary; added_tokens_decoder counts for flags too, as in transformers.
+
+    Of fields that have one token with other flags, the last new flags count, as there.
 
     Raises ValueError where a token gets another id than the folder gives it.
     """
@@ -171,9 +138,10 @@ def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[A
         for index, token in files.numbered.items()
         if index in stated and added.get(token.content, "") not in ("", repr(token))
     }
-    numbered = [token for _, token in sorted(files.numbered.items())]
-    new = [token for token in (*numbered, *named, *files.extra) if token.content not in added]
-    tokenizer.add_tokens([*changed.values(), *new])
+    numbered = {token.content: token for _, token in sorted(files.numbered.items())}
+    further = [token for token in (*named, *files.extra) if token.content not in numbered]
+    new = {repr(token): token for token in (*numbered.values(), *further) if token.content not in added}
+    tokenizer.add_tokens([*changed.values(), *new.values()])
     for index, token in files.numbered.items():
         if tokenizer.token_to_id(token.content) != index:
             raise ValueError(
@@ -186,8 +154,12 @@ def _object(path: Path) -> dict[str, object]:
     return read_object(path) if path.exists() else {}
 
 
-def _class_name(folder: Path, options: Mapping[str, object], model: Mapping[str, object]) -> str:
-    """tokenizer_class of tokenizer_config.json, else that of config.json."""
+def _class_name(folder: Path, options: Mapping[str, object], model: Mapping[str, object], model_type: str) -> str:
+    """tokenizer_class of tokenizer_config.json, else that of config.json; what transformers 5 takes for some models."""
+    if model_type == "qwen2":
+        return "Qwen2Tokenizer"
+    if model_type in AS_THE_FILE and (folder / "tokenizer.json").exists():
+        return "TokenizersBackend"
     for source, name in ((options, _CONFIG), (model, "config.json")):
         value = check_object(f"{folder / name}: ", source, {"tokenizer_class": str | None}).get("tokenizer_class")
         if value:
@@ -206,10 +178,13 @@ def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[s
 
 
 def _say_lost(folder: Path, options: Mapping[str, object], special_map: Mapping[str, object]) -> None:
-    """Warns of special tokens in special_tokens_map.json that transformers 5 leaves out."""
+    """Warns of special tokens in special_tokens_map.json that transformers 5 leaves out: where another file has some,
+    and those of one field where a SentencePiece model has special tokens itself."""
     own = {token.content for token in _extra(folder, options)}
-    lost = [token.content for token in _extra(folder, special_map) if token.content not in own]
-    if lost and (own or _DECODER in options):
+    has_pieces = any(folder.glob("*.model")) and not any((folder / name).exists() for name in _WITHOUT_PIECES)
+    dropped = special_map if own or _DECODER in options else {EXTRA[0]: special_map.get(EXTRA[0])} if has_pieces else {}
+    lost = [token.content for token in _extra(folder, dropped) if token.content not in own]
+    if lost:
         warnings.warn(
             f"{folder / MAP} has {EXTRA[0]} or {EXTRA[1]} such as {lost[0]}, which {_CONFIG} has not: they are "
             "added, and transformers 5 leaves them out",

@@ -3,19 +3,15 @@
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from tfm.options.choices import Range, check_type
-from tfm.options.json_text import parse_object, read_object, read_text
+from tfm.options.json_text import parse_object, read_text
 from train.files.suppress_output import suppress_output
 from train.settings import schema
-from train.text import sentencepiece_model, tokenizer_faults
+from train.text import sentencepiece_model, token_files, tokenizer_faults
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-# The ids of tokens.
-MAX_ID = (1 << 24) - 1
 
 EMPTY = "it has no tokens"
 
@@ -110,8 +106,8 @@ def guarded(build: "Callable[[], Tokenizer]") -> "Tokenizer":
         raise ValueError(f"the tokenizers library refuses it: {error}") from error
     if not ids:
         raise ValueError(EMPTY)
-    if max(ids) > MAX_ID:
-        raise ValueError(f"it numbers a token {max(ids)}, more than {MAX_ID}")
+    if max(ids) > token_files.MAX_ID:
+        raise ValueError(f"it numbers a token {max(ids)}, more than {token_files.MAX_ID}")
     return tokenizer
 
 
@@ -175,14 +171,7 @@ def word_pieces(path: Path, casing: Casing, unknown: str = "[UNK]"):
     """A vocab.txt: a WordPiece on each line, its id the line's number."""
     from tokenizers import Tokenizer, models
 
-    words = read_text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
-    ids: dict[str, int] = {}
-    for line_number, word in enumerate(words, start=1):
-        if not word:
-            raise ValueError(f"line {line_number} is empty, where a token must stand")
-        if word in ids:
-            raise ValueError(f"line {line_number} repeats {word!r} of line {ids[word] + 1}")
-        ids[word] = len(ids)
+    ids = token_files.read_lines(path)
     ids.setdefault(unknown, len(ids))  # the model itself needs it
     return _split_as_bert(Tokenizer(models.WordPiece(ids, unk_token=unknown)), casing)
 
@@ -198,29 +187,7 @@ def _read_gpt2(path: Path, casing: Casing):
 def _byte_pairs(vocab: Path, merges: Path):
     from tokenizers import Tokenizer, models
 
-    return _split_as_gpt2(Tokenizer(models.BPE(read_vocab(vocab), read_merges(merges))))
-
-
-def read_vocab(path: Path) -> dict[str, int]:
-    """Tokens and their ids, in a file of JSON. Raises ValueError where there is none, or something else."""
-    if not path.exists():
-        raise ValueError(f"{path.name} is missing")
-    return check_type(path.name, read_object(path), dict[str, Annotated[int, Range(0, MAX_ID)]])
-
-
-def read_merges(path: Path) -> list[tuple[str, str]]:
-    """A merge on every line; the first line may be a comment."""
-    if not path.exists():
-        raise ValueError(f"{path.name} is missing")
-    merges = []
-    for line_number, line in enumerate(read_text(path).splitlines(), start=1):
-        parts = line.split()
-        if (line_number == 1 and line.startswith("#version")) or not parts:
-            continue
-        if len(parts) != 2:
-            raise ValueError(f"line {line_number} of {path.name} has {len(parts)} parts, and a merge has two")
-        merges.append((parts[0], parts[1]))
-    return merges
+    return _split_as_gpt2(Tokenizer(models.BPE(*token_files.read_pairs(vocab, merges))))
 
 
 def _read_sentencepiece(path: Path, casing: Casing):

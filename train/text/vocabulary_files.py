@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from train.text import languages, sentencepiece_model
 from train.text.sentencepiece_model import BYTE, CONTROL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, Piece
+from train.text.token_files import read_pairs, read_vocab
 from train.text.tokenizer_files import TokenizerFiles
-from train.text.tokenizer_kinds import Casing, read_merges, read_vocab, word_pieces
+from train.text.tokenizer_kinds import Casing, word_pieces
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -112,15 +113,19 @@ def sentencepiece(
     """
 
     def build(files: TokenizerFiles, names: Names) -> "Tokenizer":
-        from tokenizers import Regex, normalizers
+        from tokenizers import pre_tokenizers
 
         if not files.option("add_prefix_space", True):
             raise ValueError(f"add_prefix_space=false, and words of {file_name} begin with a space; remove the field")
         model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
-        tokenizer = sentencepiece_model.convert(model._replace(pieces=layout(model.pieces, names, files)))
-        if splits_spaces:
-            spaces = normalizers.Replace(Regex(r"\s+"), " ")
-            tokenizer.normalizer = normalizers.Sequence([spaces, tokenizer.normalizer])
+        model = model._replace(pieces=layout(model.pieces, names, files))
+        tokenizer = sentencepiece_model.convert(model)
+        prepare = sentencepiece_model.character_map if splits_spaces else sentencepiece_model.normalizer
+        tokenizer.normalizer = prepare(model._replace(add_dummy_prefix=False))
+        # Spaces are marked here: a normalizer would mark them in tokens beside the vocabulary too.
+        steps: list = [pre_tokenizers.WhitespaceSplit() if splits_spaces else None]
+        steps += [pre_tokenizers.Metaspace(SPACE, "always"), tokenizer.pre_tokenizer]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step for step in steps if step])
         return tokenizer
 
     return build
@@ -257,8 +262,9 @@ def fairseq(*languages: str) -> Layout:
     """fairseq's four special tokens in place of SentencePiece's three; languages and the mask after the pieces."""
 
     def layout(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
-        first = _fairseq_first(names)
-        return [*first, *_after_specials(pieces), *_control(languages), _mask(names)]
+        begin, pad, end = _control(names[field] for field in ("bos_token", "pad_token", "eos_token"))
+        unknown = Piece(names["unk_token"], 0.0, UNKNOWN)
+        return [begin, pad, end, unknown, *_after_specials(pieces), *_control(languages), _mask(names)]
 
     return layout
 
@@ -269,11 +275,6 @@ def camembert(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[
     unused, pad, unused_end, unknown = ("<s>NOTUSED", names["pad_token"], "</s>NOTUSED", names["unk_token"])
     first = [*_control([unused, pad, unused_end]), Piece(unknown, 0.0, UNKNOWN), *_control(["<unk>NOTUSED"])]
     return [*first, *pieces[1:], _mask(names)]
-
-
-def _fairseq_first(names: Names) -> list[Piece]:
-    begin, pad, end = _control(names[field] for field in ("bos_token", "pad_token", "eos_token"))
-    return [begin, pad, end, Piece(names["unk_token"], 0.0, UNKNOWN)]
 
 
 def _after_specials(pieces: list[Piece]) -> list[Piece]:
@@ -296,5 +297,4 @@ def _mask(names: Names) -> Piece:
 def _pairs(folder: Path, **options: str) -> "Tokenizer":
     from tokenizers import Tokenizer, models
 
-    vocab, merges = read_vocab(folder / "vocab.json"), read_merges(folder / "merges.txt")
-    return Tokenizer(models.BPE(vocab, merges, **options))
+    return Tokenizer(models.BPE(*read_pairs(folder / "vocab.json", folder / "merges.txt"), **options))

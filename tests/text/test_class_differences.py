@@ -1,0 +1,259 @@
+"""What a class of transformers does otherwise than a folder's files: each sentence once, and the ids that are read."""
+
+import json
+import warnings
+from types import SimpleNamespace
+
+import pytest
+from sentencepiece_files import model, piece
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from train import UserError
+from train.text import hf_tokenizer, tokenizer_classes
+
+SPACE = "\u2581"
+BYTES = {f"<0x{byte:02X}>": index for index, byte in enumerate(range(256), start=9)}
+WORDS = {text: index for index, text in enumerate(("<unk>", "<s>", "</s>", SPACE, "a", "b", f"{SPACE}a", "c", "ab"))}
+WORDS |= BYTES
+SIZES = SimpleNamespace(vocab=1000)
+
+
+def write(folder, files, model_type="", **fields):
+    """A folder of these files and fields of tokenizer_config.json."""
+    contents = {"config.json": {"model_type": model_type} if model_type else {}, "tokenizer_config.json": fields}
+    for name, content in (contents | files).items():
+        content = content if isinstance(content, str | bytes) else json.dumps(content)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def llama(**parts):
+    """A tokenizer.json as the class of Llama makes it, but for some parts; `model` changes the model."""
+    options = {"fuse_unk": True, "byte_fallback": True, **parts.pop("model", {})}
+    tokenizer = Tokenizer(models.BPE(WORDS, [(SPACE, "a")], **options))
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "first", split=False)
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return {"tokenizer.json": tokenizer.to_str()}
+
+
+def of_llama(folder, files, **fields):
+    return write(folder, files, "llama", **{"tokenizer_class": "LlamaTokenizer", "legacy": False, **fields})
+
+
+@pytest.mark.parametrize(
+    ("parts", "fields", "sentence"),
+    [
+        ({"normalizer": normalizers.Strip()}, {}, r"reads '  a' as \['▁▁a'\], and tokenizer.json as \['▁a'\]"),
+        ({"normalizer": normalizers.Strip(left=False)}, {}, r"reads 'a b ' as \['▁a▁b▁'\], and tokenizer.json as"),
+        ({"normalizer": normalizers.Prepend(SPACE)}, {}, r"reads '  a' as \['▁▁a'\], and tokenizer.json as \['▁▁▁a'\]"),
+        ({"normalizer": normalizers.NFC()}, {}, "has no normalizer of NFC, as tokenizer.json has"),
+        (
+            {"pre_tokenizer": pre_tokenizers.Metaspace(SPACE, "always", split=False)},
+            {},
+            "with legacy=false puts no space behind special tokens, and tokenizer.json does otherwise",
+        ),
+        ({}, {"legacy": True}, "with legacy=true puts a space behind special tokens"),
+        ({"model": {"byte_fallback": False}}, {}, "reads unknown characters as bytes, and tokenizer.json does not"),
+        (
+            {"decoder": decoders.Metaspace(SPACE, "first")},
+            {},
+            r"writes the bytes of 'é' as that, and tokenizer.json as '<0xC3><0xA9>'",
+        ),
+        ({"pre_tokenizer": pre_tokenizers.Metaspace(SPACE, "first")}, {}, r"cuts 'a b' into \['a▁b'\]"),
+        ({}, {"tokenizer_class": "BertTokenizer"}, "has a vocabulary of WordPiece, and tokenizer.json one of BPE"),
+        ({}, {"tokenizer_class": "WhisperTokenizer"}, r"cuts 'a b' into \['a', 'Ġb'\], and tokenizer.json into"),
+        ({}, {"tokenizer_class": "XGLMTokenizer"}, "has a vocabulary of Unigram, and tokenizer.json one of BPE"),
+    ],
+)
+def test_what_a_class_does_otherwise_is_said(tmp_path, parts, fields, sentence):
+    with pytest.warns(UserWarning, match=sentence):
+        hf_tokenizer.read(of_llama(tmp_path, llama(**parts), **fields), SIZES)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "parts"),
+    [
+        ("llama", {}, {}),
+        ("llama", {"tokenizer_class": "LlamaTokenizerFast"}, {"pre_tokenizer": pre_tokenizers.ByteLevel()}),
+        ("llama", {"tokenizer_class": "PreTrainedTokenizerFast"}, {"normalizer": normalizers.NFC()}),
+        ("mistral", {}, {"normalizer": normalizers.NFC()}),
+    ],
+)
+def test_nothing_is_said_where_the_file_is_followed(tmp_path, model_type, fields, parts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path = of_llama(tmp_path, llama(**parts), **fields)
+        (path / "config.json").write_text(json.dumps({"model_type": model_type}))
+        hf_tokenizer.read(path, SIZES)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "parts", "side"),
+    [
+        ("llama", {}, {}, "left"),
+        ("llama", {"tokenizer_class": None}, {}, None),
+        ("llama", {}, {"post_processor": processors.ByteLevel()}, None),
+        ("mistral", {}, {}, None),
+        ("gemma", {"tokenizer_class": None}, {}, "left"),
+    ],
+)
+def test_the_side_of_padding_is_that_of_the_class(tmp_path, model_type, fields, parts, side):
+    path = of_llama(tmp_path, llama(**parts), **fields)
+    (path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    assert hf_tokenizer.read(path, SIZES).fields.get("padding_side") == side
+
+
+def test_the_class_of_a_model_counts_before_the_one_that_is_named(tmp_path):
+    path = write(tmp_path, llama(), "qwen2", tokenizer_class="LlamaTokenizer", add_prefix_space=True)
+    with pytest.warns(UserWarning, match=r"tokenizer_class=Qwen2Tokenizer cuts 'a b!' into"):
+        hf_tokenizer.read(path, SIZES)
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"nor vocab.json, merges.txt, which model_type=qwen2 reads"):
+        hf_tokenizer.read(path, SIZES)
+
+
+BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+
+
+def bert(folder, **changes):
+    """A folder of BERT's class with tokenizer.json, whose fields are changed."""
+    write(folder, {"vocab.txt": "\n".join(BERT) + "\n"}, "bert", tokenizer_class="BertTokenizer")
+    saved = json.loads(tokenizer_classes.read(folder).to_str())
+    (folder / "tokenizer.json").write_text(json.dumps(saved | {name: saved[name] | changes[name] for name in changes}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model": {"continuing_subword_prefix": "@@"}}, 'has continuing_subword_prefix="##", and tokenizer.json "@@"'),
+        (
+            {"post_processor": {"pair": [{"Sequence": {"id": "A", "type_id": 0}}]}},
+            r"puts \['\[CLS\]', '\[SEP\]', '\[SEP\]'\] around a pair, and tokenizer.json \[\]",
+        ),
+    ],
+)
+def test_what_bert_does_otherwise_is_said(tmp_path, changes, sentence):
+    with pytest.warns(UserWarning, match=sentence):
+        hf_tokenizer.read(bert(tmp_path, **changes), SIZES)
+
+
+def test_a_special_token_of_the_class_that_is_absent_is_said(tmp_path):
+    path = bert(tmp_path)
+    text = (path / "tokenizer.json").read_text().replace("[MASK]", "[OWN]")
+    (path / "tokenizer.json").write_text(text)
+    with pytest.warns(UserWarning, match=r"has mask_token=\[MASK\], which tokenizer.json lacks"):
+        hf_tokenizer.read(path, SIZES)
+
+
+NEW = {"additional_special_tokens": ["<new>"]}
+XLM_R = {"sentencepiece.bpe.model": model(SPACE, f"{SPACE}a", "b")}
+T5 = {"spiece.model": model(SPACE, f"{SPACE}a", "b")}
+KIND_OF_PAIRS = {"sentencepiece.bpe.model": model(SPACE, f"{SPACE}a", "b", kind=2)}
+OF_BYTES = model(SPACE, "a", "b", kind=2, further=b"".join(piece(byte, kind=6) for byte in BYTES))
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "fields", "sentence"),
+    [
+        ("XLMRobertaTokenizer", {**XLM_R, "special_tokens_map.json": NEW}, {}, "such as <new>, .* leaves them out"),
+        ("XLMRobertaTokenizer", {**XLM_R, "special_tokens_map.json": NEW}, {"added_tokens_decoder": {}}, "leaves them"),
+        (
+            "XLMRobertaTokenizer",
+            KIND_OF_PAIRS,
+            {},
+            "sentencepiece.bpe.model is a model of BPE, which .* one of Unigram",
+        ),
+        ("NllbTokenizer", XLM_R, {}, "is a model of Unigram, which .* as one of BPE for tokenizer_class=NllbTokenizer"),
+        ("T5Tokenizer", T5, {**NEW, "extra_ids": 2}, "additional_special_tokens has no <extra_id_0>: there are 2, and"),
+        (
+            "T5Tokenizer",
+            T5,
+            {"unk_token": "b", "pad_token": "</s>"},
+            "unk_token=b, and unknown characters are <unk> in",
+        ),
+        (
+            "LlamaTokenizer",
+            {"tokenizer.model": OF_BYTES},
+            {},
+            "legacy is true, by default too: a text behind a special",
+        ),
+    ],
+)
+def test_what_transformers_makes_of_pieces_is_said(tmp_path, name, files, fields, sentence):
+    with pytest.warns(UserWarning, match=sentence):
+        tokenizer_classes.read(write(tmp_path, files, tokenizer_class=name, **fields))
+
+
+def test_what_special_tokens_map_alone_has_is_kept_in_silence_where_transformers_keeps_it(tmp_path):
+    files = {**XLM_R, "special_tokens_map.json": {"extra_special_tokens": ["<new>"]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tokenizer = tokenizer_classes.read(write(tmp_path, files, tokenizer_class="XLMRobertaTokenizer"))
+    assert tokenizer.encode("<new>", add_special_tokens=False).ids == [8]
+
+
+def test_words_beside_tokens_of_added_tokens_json_begin_with_a_space(tmp_path):
+    """Also where the token is text, which the normalizer sees: <new>b is <new> and the word b, as in transformers."""
+    path = write(tmp_path, {**XLM_R, "added_tokens.json": {"<new>": 8}}, tokenizer_class="XLMRobertaTokenizer")
+    tokenizer = tokenizer_classes.read(path)
+    assert tokenizer.encode("a<new>b <new> <new>", add_special_tokens=False).ids == [5, 8, 4, 6, 8, 8]
+    assert tokenizer.decode([5, 8, 4, 6]) == "a<new> b"
+
+
+def test_a_folder_of_pieces_with_a_generic_class_has_the_roles_of_its_model(tmp_path):
+    path = write(
+        tmp_path, {"tokenizer.model": OF_BYTES}, "llama", tokenizer_class="PreTrainedTokenizerFast", legacy=False
+    )
+    tokenizer = hf_tokenizer.read(path, SIZES)
+    assert {role: tokenizer.ids.get(role) for role in ("unk", "bos", "eos")} == {"unk": 0, "bos": 1, "eos": 2}
+    assert "padding_side" not in tokenizer.fields
+
+
+PAIRS = {"vocab.json": {"a": 0, "\u0120": 1, "\u0120a": 2, "<x>": 3}, "merges.txt": "#version: 0.2\n\u0120 a\n"}
+FLAGS = {"__type": "AddedToken", "content": "<x>", "lstrip": True, "rstrip": True, "normalized": False}
+
+
+@pytest.mark.parametrize(
+    ("fields", "ids"),
+    [
+        ({"eos_token": "<x>", "unk_token": FLAGS, "pad_token": "<x>"}, [0, 3, 0]),
+        ({"bos_token": FLAGS, "eos_token": "<x>"}, [0, 1, 3, 2]),
+        ({"eos_token": "<x>", "pad_token": "<x>"}, [0, 1, 3, 2]),
+    ],
+)
+def test_of_fields_with_one_token_the_last_new_flags_count(tmp_path, fields, ids):
+    path = write(tmp_path, PAIRS, tokenizer_class="GPT2Tokenizer", **{"unk_token": "<x>", "bos_token": "<x>"} | fields)
+    assert tokenizer_classes.read(path).encode("a <x> a").ids == ids
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "sentence"),
+    [
+        (
+            {"merges.txt": "#version: 0.2\n\u0120 a\na b\n"},
+            "GPT2Tokenizer",
+            "line 3 of merges.txt merges a and b, .* no b",
+        ),
+        ({"merges.txt": "\u0120 a\na a\n"}, "GPT2Tokenizer", "line 2 of merges.txt merges a and a, .* no aa; they are"),
+        ({"merges.txt": "a\n"}, "GPT2Tokenizer", "line 1 of merges.txt has 1 parts, and a merge has two"),
+        ({"vocab.json": {"a": "x"}}, "GPT2Tokenizer", "vocab.json"),
+        ({}, "RobertaTokenizer", "has no </s>, <s>, which tokenizer_class=RobertaTokenizer puts around texts"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path, files, name, sentence):
+    path = write(tmp_path, PAIRS | files, tokenizer_class=name, unk_token="a", pad_token="a", mask_token="a")
+    with pytest.raises(ValueError, match=sentence):
+        tokenizer_classes.read(path)
+
+
+def test_a_mark_of_the_byte_order_is_said(tmp_path):
+    words = "\ufeff" + "\n".join(BERT) + "\n"
+    with pytest.warns(UserWarning, match=r"vocab.txt begins with a byte order mark, which is left out"):
+        tokenizer = tokenizer_classes.read(write(tmp_path, {"vocab.txt": words}, tokenizer_class="BertTokenizer"))
+    assert tokenizer.token_to_id("[PAD]") == 0

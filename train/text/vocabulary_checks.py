@@ -1,0 +1,67 @@
+"""Where the vocabulary of a folder without tokenizer.json and the fields of the folder do not fit each other."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from train.text.tokenizer_files import UNKNOWN, TokenizerFiles
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def check_pieces(files: TokenizerFiles, vocabulary: str, special: Mapping[str, str], has_frame: bool) -> None:
+    """Raises ValueError for fields that transformers applies to the pieces of a SentencePiece model, the file
+    `vocabulary`; warns of those that change nothing here.
+
+    special: the tokens of the class by their field; has_frame: whether the class says what stands around texts
+    """
+    if not vocabulary.endswith((".model", ".spm")):
+        return
+    if files.optional("split_special_tokens"):
+        raise ValueError("split_special_tokens=true is not supported without tokenizer.json; remove the field")
+    for field in ("unk_token", "pad_token"):
+        if field in files.options and files.options[field] is None and field in special:
+            raise ValueError(f"{field} is null, and {vocabulary} has {special[field]}; remove the field")
+    unknown = files.name("unk_token", "")
+    if unknown and unknown != special.get("unk_token", unknown):
+        warnings.warn(
+            f"unk_token={unknown}, and unknown characters are {special['unk_token']} in files of the class: "
+            f"transformers reads that as text then, and writes {unknown}",
+            stacklevel=2,
+        )
+    for field in ("add_bos_token", "add_eos_token"):
+        if field in files.options and has_frame:
+            warnings.warn(f"{field} is not read: the class says what stands around texts", stacklevel=2)
+
+
+def check_special(files: TokenizerFiles, vocabulary: str, tokenizer: "Tokenizer", special: Mapping[str, str]) -> None:
+    """Raises ValueError where unknown characters have no token; warns of special tokens of the class that are absent.
+
+    tokenizer: made of the file `vocabulary`, without tokens beside it; special: the tokens of the class by their field
+    """
+    try:
+        tokenizer.encode(UNKNOWN)
+    except Exception as error:  # the library raises that bare
+        unknown = files.name("unk_token", special.get("unk_token", ""))
+        raise ValueError(f"unk_token={unknown} is no token of {vocabulary}; name one that is") from error
+    added = {token.content for token in (*files.numbered.values(), *files.extra)}
+    for field, default in special.items():
+        if field in files.fields or default in added or tokenizer.token_to_id(default) is not None:
+            continue
+        renamed = next((name for name, token in special.items() if token == default and name in files.special), "")
+        reason = f", as {renamed} is {files.special[renamed].content}" if renamed else ""
+        warnings.warn(f"{vocabulary} lacks {default}, the {field} of the class{reason}: there is none", stacklevel=2)
+
+
+def other_kind(tokenizer: "Tokenizer", vocabulary: tuple[str, ...], model: str, files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with a SentencePiece model of another kind than `model`, that of its class.
+
+    vocabulary: the names of the files of the class
+    """
+    name, kind = vocabulary[0], type(tokenizer.model).__name__
+    if len(vocabulary) == 1 and name.endswith(".model") and kind != model:
+        yield (
+            f"{name} is a model of {kind}, which transformers 5 reads as one of {model} for "
+            f"tokenizer_class={files.class_name}: words are cut in another way there"
+        )
