@@ -1,5 +1,7 @@
 """What is said of texts that are read together is what is said of each alone, in their order."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +88,21 @@ def test_no_text_is_lost(batch):
     np.testing.assert_array_equal(said["states"], texts.tokens)
     assert max(rows * length for rows, length in shapes) <= batch * LENGTH
     assert len(shapes) <= 2
+
+
+def test_two_batches_are_computed_at_a_time(monkeypatch):
+    """Either waits here until both have begun; what is said keeps its order, and an error comes out."""
+    monkeypatch.setattr(reading, "_at_a_time", lambda: 2)
+    texts, both = NumberedTexts([LENGTH] * 4), threading.Barrier(2, timeout=10)
+
+    def outcomes_of(fields):
+        both.wait()
+        return sums_of(fields)
+
+    said = reading.read_texts(outcomes_of, CONFIG, texts, range(4), 1, lambda count: None)
+    np.testing.assert_array_equal(said["sums"], texts.tokens.sum(-1))
+    with pytest.raises(ZeroDivisionError):
+        reading.read_texts(lambda fields: 1 // 0, CONFIG, texts, range(4), 1, lambda count: None)
 
 
 def test_rows_are_full():

@@ -6,6 +6,7 @@ few counts of rows, so that few programs serve all texts.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import jax
@@ -92,19 +93,30 @@ def read_texts(
     """
     numbers = np.asarray(numbers)
     sizes = texts.sizes[numbers]
-    outcomes: dict[str, np.ndarray] = {}
-    for seats, shape in _batches(sizes, model, texts.length, batch):
-        is_empty = seats < 0
+
+    def read(seats: np.ndarray, shape: Shape) -> dict[str, np.ndarray]:
         layout = Layout(len(seats), shape, texts.length, 0.0)
-        fields = texts.batch(np.where(is_empty, -1, numbers[seats]))
+        fields = texts.batch(np.where(seats < 0, -1, numbers[seats]))
         packed = layout.pack(fields, texts.text_fields, seats, sizes_of(sizes, seats), texts.specials.pad)
         said = {name: np.asarray(values) for name, values in function(packed).items()}
-        places = seats[~is_empty]
-        for name, values in by_text(packed, said, texts.text_fields, texts.length).items():
-            shape_of_all = (len(numbers), *values.shape[1:])
-            outcomes.setdefault(name, np.empty(shape_of_all, values.dtype))[places] = values
-        advance(len(places))
+        return by_text(packed, said, texts.text_fields, texts.length)
+
+    outcomes: dict[str, np.ndarray] = {}
+    seats, shapes = zip(*_batches(sizes, model, texts.length, batch), strict=True)
+    with ThreadPoolExecutor(_at_a_time()) as threads:
+        for places, arrays in zip(seats, threads.map(read, seats, shapes), strict=True):
+            places = places[places >= 0]
+            for name, values in arrays.items():
+                shape_of_all = (len(numbers), *values.shape[1:])
+                outcomes.setdefault(name, np.empty(shape_of_all, values.dtype))[places] = values
+            advance(len(places))
     return outcomes
+
+
+def _at_a_time() -> int:
+    """Batches that are computed at a time (M110): two fill the cores of a CPU, where a program alone has passes that
+    take one. Several devices may have to run their programs in one order."""
+    return 2 if jax.device_count() == 1 else 1
 
 
 def _batches(sizes: np.ndarray, model: tfm.Config, longest: int, batch: int) -> Iterator[tuple[np.ndarray, Shape]]:

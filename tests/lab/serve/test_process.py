@@ -1,5 +1,6 @@
 """The server as a process: its start, mutated requests, many connections, and its end."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -17,6 +18,8 @@ import pytest
 from lab.serve.browser import ENTER, RIGHT, TAB, browser
 from small import FLAGS, call, write_text
 
+from train.lab.serve import command
+from train.lab.serve.options import ServeOptions
 from train.main import main
 from train.serve import main as serve
 
@@ -35,6 +38,23 @@ def home(tmp_path_factory):
             code, _, err = call(main, *FLAGS, *flags)
             assert code == 0, err
     return folder
+
+
+def test_answers_are_sent_at_once():
+    """No connection keeps a short answer back until the last one was acknowledged, which takes 40 ms."""
+
+    async def has_no_delay(listening) -> int:
+        accepted = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(lambda reader, writer: accepted.set_result(writer), sock=listening)
+        _, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+        connection = (await accepted).get_extra_info("socket")
+        flag = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+        server.close()
+        return flag
+
+    with command.bound(ServeOptions(run="lm", port=0)) as listening:
+        assert asyncio.run(has_no_delay(listening))
 
 
 @contextlib.contextmanager

@@ -61,7 +61,7 @@ def serve(argv):
     from train.lab.serve.warming import warm
     from train.screens.console import Log
 
-    with _bound(options) as listening:
+    with bound(options) as listening:
         log = Log()
         models = list(served(options, log))
         if options.warm:
@@ -74,11 +74,12 @@ def serve(argv):
 
 
 @contextlib.contextmanager
-def _bound(options: ServeOptions) -> Iterator[socket.socket]:
+def bound(options: ServeOptions) -> Iterator[socket.socket]:
     """The socket that requests come to. Raises UserError for an address that cannot be had."""
     try:
         info = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(info[0], info[1])
+        # The protocol too: asyncio sends small answers at once (TCP_NODELAY) where a socket names it.
+        listening = socket.socket(*info[:3])
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(info[4])
         listening.listen(_BACKLOG)

@@ -108,14 +108,14 @@ def _bodies(path: str) -> list[Json]:
 async def _send(
     url: str, bodies: Sequence[Json], order: Iterator[int] | range, clients: int, rate: float, expected: dict[int, Json]
 ) -> Replies:
-    """Sends the bodies in this order, by so many clients at once; no more than `rate` a second."""
+    """Sends the bodies in this order, by so many clients at once; the n-th no sooner than after n / `rate` seconds."""
     import httpx
 
-    replies, order, begin = Replies(), iter(order), time.perf_counter()
+    replies, numbered, begin = Replies(), enumerate(order), time.perf_counter()
 
     async def work(client: httpx.AsyncClient):
-        for row in order:
-            await asyncio.sleep(begin + len(replies.seconds) / rate - time.perf_counter())
+        for n, row in numbered:
+            await asyncio.sleep(begin + n / rate - time.perf_counter())
             start = time.perf_counter()
             try:
                 response = await client.post(url, json=bodies[row], timeout=_PATIENCE)
