@@ -115,9 +115,23 @@ def test_a_field_that_is_not_understood(files, message, tmp_path):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ({"type": f"{NEW}.Normalize"}, "module 2 has no path"),
-        ({"path": "2"}, "module 2 has no type"),
-        (entry(f"{NEW}.Normalize"), "path='' of Normalize is the folder of the model"),
+        ({"type": f"{NEW}.Normalize", "name": "2"}, "module 2 has no path"),
+        ({"path": "2", "name": "2"}, "module 2 has no type"),
+        ({"path": "2", "type": f"{NEW}.Normalize"}, "module 2 has no name"),
+        ({**entry(f"{NEW}.Normalize"), "name": "2"}, r"path='' of type='.*Normalize' is the folder of the model"),
+        ({**entry(f"{NEW}.Normalize"), "name": "2", "path": "./"}, r"path='./' of type='.*Normalize' is the folder of"),
+        ({**entry(f"{NEW}.Normalize", "2"), "name": "0"}, "name='0' stands 2 times"),
+        ({**entry(f"{NEW}.Normalize", "2"), "kwargs": ["task"]}, r"kwargs=\['task'\] of Normalize is not understood"),
+        (entry(f"{NEW}.Normalize", "C:\\2"), r"path=C:\\2 leaves the folder"),
+        (entry(f"{NEW}.Normalize", "2\\..\\1_Pooling"), "leaves the folder"),
+        (
+            {**entry(f"{NEW}.Normalize", "1_Pooling"), "name": "2"},
+            r"word_embedding_dimension=4 .* \(modules.json: path=1_Pooling, type=No",
+        ),
+        (
+            entry(f"{NEW}.LayerNorm", "2"),
+            r"2/config.json has no dimension; .* \(modules.json: path=2, type=LayerNorm\)",
+        ),
     ],
 )
 def test_a_module_without_a_place(module, message, tmp_path):
@@ -152,7 +166,9 @@ def test_a_module_that_is_not_understood(kind, tmp_path):
 
 
 def test_the_order_of_modules_and_their_folders(tmp_path):
-    with pytest.raises(ValueError, match="names Transformer, Pooling, Pooling; a Transformer and a Pooling must stand"):
+    with pytest.raises(
+        ValueError, match="of type Transformer, Pooling, Pooling; a Transformer and a Pooling must stand"
+    ):
         sentence_transformers.read(written(tmp_path, entry(f"{NEW}.pooling.Pooling", "2")), MODEL)
     with pytest.raises(ValueError, match=r"path=\.\./2 leaves the folder"):
         sentence_transformers.read(written(tmp_path, entry(f"{NEW}.layer_norm.LayerNorm", "../2")), MODEL)
@@ -165,13 +181,24 @@ def test_the_folder_of_the_model(tmp_path):
     (old / "modules.json").write_text(json.dumps([{**entries[0], "path": "0_Transformer"}, entries[1]]))
     (old / "0_Transformer").mkdir()
     (old / "sentence_bert_config.json").rename(old / "0_Transformer" / "sentence_bert_config.json")
-    (old / "0_Transformer" / "config.json").write_text("{}")
+    (old / "0_Transformer" / "config.json").write_text('{"model_type": "bert"}')
+    (old / "config.json").write_text('{"model_type": "bert"}')  # of another model, which modules.json does not name
     assert sentence_transformers.transformer_folder(old) == old / "0_Transformer"
     assert sentence_transformers.transformer_folder(tmp_path) == tmp_path
     (tmp_path / "new").mkdir()
     sentence_transformers.copy(old, tmp_path / "new")
     before, after = (sentence_transformers.read(tmp_path / name, MODEL) for name in ("old", "new"))
     assert (before.length, before.pools) == (after.length, after.pools) == (16, ("mean",))
+
+
+def test_a_folder_without_the_model(tmp_path):
+    folder = written(tmp_path)
+    entries = json.loads((folder / "modules.json").read_text())
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    for path in ("nowhere", "1_Pooling"):
+        (folder / "modules.json").write_text(json.dumps([{**entries[0], "path": path}, entries[1]]))
+        with pytest.raises(ValueError, match=f"modules.json: path={path} of the Transformer has no config.json"):
+            sentence_transformers.read(folder, MODEL)
 
 
 def dense(folder, kernel, bias=None, **fields):
@@ -209,7 +236,7 @@ def test_dense_without_bias_and_with_a_residual(tmp_path):
     layer = dense(tmp_path / "2", [[1, 2], [0, 1]], use_residual=True)
     vectors = np.array([[0.5, 0.25]], np.float32)
     np.testing.assert_allclose(layer(vectors)[0], [0.5 + np.tanh(1), 0.25 + np.tanh(0.25)], atol=1e-6)
-    with pytest.raises(ValueError, match="reads 2 numbers, and the pooling makes 3"):
+    with pytest.raises(ValueError, match="in_features=2, and what stands before it makes 3 numbers"):
         layer(np.zeros((1, 3), np.float32))
 
 

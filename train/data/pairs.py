@@ -39,14 +39,15 @@ def join(
 ) -> tuple[np.ndarray, int]:
     """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` of at most `length` tokens, int32, and where B starts.
 
-    `separators` [SEP] stand between A and B. If the pair is too long, the longer text loses its end.
+    `separators` [SEP] stand between A and B. If the pair is too long, the longer text loses its end; both are cut to
+    equal halves, and the odd token is that of the longer one, of B where both are as long, as in tokenizers.
     """
     if len(texts) == 1:
         row = np.concatenate([[specials.cls], texts[0][: length - 2], [specials.sep]]).astype(np.int32)
         return row, len(row)
     a, b = texts
     max_tokens = length - 2 - separators
-    a = a[: max(max_tokens - len(b), max_tokens - max_tokens // 2)]
+    a = a[: max(max_tokens - len(b), (max_tokens + (len(a) > len(b))) // 2)]
     b = b[: max_tokens - len(a)]
     row = np.concatenate([[specials.cls], a, [specials.sep] * separators, b, [specials.sep]]).astype(np.int32)
     return row, len(a) + 1 + separators

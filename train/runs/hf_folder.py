@@ -36,7 +36,7 @@ def is_hf_folder(path: str | Path) -> bool:
 
 def _model_folder(root: Path) -> Path:
     """Where the model lies: in the folder, or in one in it, as sentence-transformers had it in 2020."""
-    if (root / "config.json").is_file():
+    if not (root / "modules.json").is_file():
         return root
     from train.text import sentence_transformers
 

@@ -77,8 +77,9 @@ class Folder(Saved, Protocol):
 
 
 class HfSource(Protocol):
-    """A Hugging Face folder."""
+    """A Hugging Face folder: `root`, and `path`, in it, of the model."""
 
+    root: Path
     path: Path
 
     @property

@@ -1,8 +1,8 @@
 """modules.json: the modules of a folder of sentence-transformers, in their order."""
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
 from tfm.options.choices import check_object
@@ -32,10 +32,13 @@ def read_entries(root: Path) -> list[ModuleEntry]:
     kinds = [entry.kind for entry in entries]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - set(LAYERS):
         raise ValueError(
-            f"{root / MODULES} names {', '.join(kinds) or 'no module'}; a Transformer and a Pooling must stand first, "
-            "each once"
+            f"{root / MODULES} has {_named(kinds)}; a Transformer and a Pooling must stand first, each once"
         )
     return entries
+
+
+def _named(kinds: Sequence[str]) -> str:
+    return f"modules of type {', '.join(kinds)}" if kinds else "no module"
 
 
 def read_modules(root: Path, kinds: Sequence[str]) -> list[ModuleEntry]:
@@ -45,19 +48,38 @@ def read_modules(root: Path, kinds: Sequence[str]) -> list[ModuleEntry]:
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise ValueError(f"{path} must be a list of modules; download the folder again")
     entries: list[ModuleEntry] = []
+    names: list[str] = []
     for value in values:
         refuse_unknown(path, value, ("idx", "name", "path", "type", "kwargs"))
-        fields = check_object(f"{path}: ", value, {"path": str, "type": str, "kwargs": list[str]})
-        if missing := [name for name in ("path", "type") if name not in fields]:
+        fields = check_object(f"{path}: ", value, dict.fromkeys(_TEXTS, str) | {"kwargs": list[str]})
+        if missing := [name for name in _TEXTS if name not in fields]:
             raise ValueError(f"{path}: module {len(entries)} has no {missing[0]}; download the folder again")
-        place, kind = fields["path"], fields["type"]
-        match = _TYPE.fullmatch(kind)
-        if match is None or match[1] not in kinds or fields.get("kwargs"):
-            fault = f"{path}: the module of type={kind!r} is not understood"
-            raise ValueError(f"{fault}; known are {', '.join(kinds)} of sentence-transformers")
-        if Path(place).is_absolute() or ".." in Path(place).parts:
-            raise ValueError(f"{path}: path={place} leaves the folder; correct it")
-        if place in ("", ".") and match[1] != "Transformer":
-            raise ValueError(f"{path}: path={place!r} of {match[1]} is the folder of the model; correct it")
-        entries.append(ModuleEntry(match[1], root / place))
+        names.append(fields["name"])
+        entries.append(ModuleEntry(_kind(path, fields, kinds), root / fields["path"]))
+        if entries[-1].folder == root and entries[-1].kind != "Transformer":
+            raise ValueError(
+                f"{path}: path={fields['path']!r} of type={fields['type']!r} is the folder of the model; correct one"
+            )
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(
+            f"{path}: name={repeated[0]!r} stands {names.count(repeated[0])} times, and sentence-transformers keeps "
+            "one module of a name; correct it"
+        )
     return entries
+
+
+_TEXTS = "name", "path", "type"
+
+
+def _kind(path: Path, fields: Mapping[str, str], kinds: Sequence[str]) -> str:
+    """The class of a module. Raises ValueError for one beside `kinds`, and for a path that leaves the folder."""
+    match = _TYPE.fullmatch(fields["type"])
+    if match is None or match[1] not in kinds:
+        fault = f"{path}: the module of type={fields['type']!r} is not understood"
+        raise ValueError(f"{fault}; known are {', '.join(kinds)} of sentence-transformers")
+    if fields.get("kwargs"):
+        raise ValueError(f"{path}: kwargs={fields['kwargs']} of {match[1]} is not understood; remove it")
+    place = PureWindowsPath(fields["path"])  # it knows both slashes
+    if place.anchor or ".." in place.parts:
+        raise ValueError(f"{path}: path={fields['path']} leaves the folder; correct it")
+    return match[1]

@@ -18,7 +18,8 @@ from tfm.options.choices import Hint, Range, check_object
 from tfm.options.json_text import parse, read_object, read_text
 from train.files.strict_json import json_text
 from train.text.module_list import MODULES, ModuleEntry, read_modules
-from train.text.sentence_transformers import PROMPTS, read_transformer, transformer_file
+from train.text.sentence_transformers import PROMPTS
+from train.text.transformer_module import read_transformer, transformer_file
 from train.text.vector_layers import TOKENS, LinearMap, read_layer, refuse_unknown
 
 _MASK = "MultiVectorMask"
@@ -70,7 +71,7 @@ def is_folder(root: Path) -> bool:
 
 def read(root: Path, model: Config) -> TokenVectors:
     """The record of a folder. Raises ValueError for a module or a field that is not understood."""
-    query_prompt, passage_prompt = _prompts(root / PROMPTS)
+    _refuse_pylate(root / PROMPTS)
     transformer, *modules = read_modules(root, _KINDS)
     kinds = [entry.kind for entry in modules]
     if transformer.kind != "Transformer" or transformer.folder != root or sorted({*kinds}) != sorted(_KINDS[1:]):
@@ -80,6 +81,7 @@ def read(root: Path, model: Config) -> TokenVectors:
         )
     if kinds != sorted(kinds, key="Dense".__ne__) or kinds.count(_MASK) != 1:
         raise ValueError(f"{root / MODULES} names {', '.join(kinds)}; all Dense must stand first, and one {_MASK}")
+    query_prompt, passage_prompt = _prompts(root / PROMPTS)
     values = read_transformer(root, model, _LENGTHS)
     if values["lower"]:
         raise ValueError(f"{transformer_file(root)}: do_lower_case=true is not done before tokens; remove it")
@@ -162,14 +164,17 @@ def _check_query_length(path: Path, values: Mapping[str, int | None], length: in
         )
 
 
-def _prompts(path: Path) -> tuple[str, str]:
-    """The prompts of queries and passages. Raises ValueError for a field that is not understood."""
-    fields = read_object(path) if path.is_file() else {}
-    if fields.get("model_type") == "ColBERT":
+def _refuse_pylate(path: Path):
+    if path.is_file() and read_object(path).get("model_type") == "ColBERT":
         raise ValueError(
             f"{path} was written by PyLate; read the folder with MultiVectorEncoder of sentence-transformers 6, and "
             "save it again"
         )
+
+
+def _prompts(path: Path) -> tuple[str, str]:
+    """The prompts of queries and passages. Raises ValueError for a field that is not understood."""
+    fields = read_object(path) if path.is_file() else {}
     hints: dict[str, Hint] = {
         "prompts": dict[str, str | None] | None,
         "default_prompt_name": str | None,

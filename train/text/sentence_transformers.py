@@ -5,7 +5,7 @@ what they do; `train.embed`, `train.predict` and `--init` ask it.
 """
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -18,13 +18,10 @@ from tfm.options.choices import Hint, Range, check_object
 from tfm.options.json_text import parse, read_object, read_text
 from train.files.strict_json import json_text
 from train.text.module_list import MODULES, read_entries
-from train.text.vector_layers import Normalize, VectorLayer, read_layer, refuse_unknown
+from train.text.transformer_module import TRANSFORMER_FILES, read_transformer
+from train.text.vector_layers import Normalize, VectorLayer, naming, read_layer, refuse_unknown
 
 PROMPTS, PARTS = "config_sentence_transformers.json", "1_Pooling"
-
-# What earlier versions called the fields of a Transformer.
-_TRANSFORMERS = tuple(f"sentence_{kind}_config.json" for kind in "bert roberta distilbert camembert albert".split())
-_TRANSFORMERS += ("sentence_xlm-roberta_config.json", "sentence_xlnet_config.json")
 
 # Kinds of pooling by their names there, in the order in which several are joined; then by their older fields.
 POOLS = {
@@ -111,32 +108,45 @@ def is_folder(root: Path) -> bool:
 
 def check_no_parts(root: Path):
     """Raises ValueError where a folder without modules.json has files that need one."""
-    for name in (f"{PARTS}/config.json", PROMPTS, *_TRANSFORMERS):
+    for name in (f"{PARTS}/config.json", PROMPTS, *TRANSFORMER_FILES):
         if (root / name).is_file():
             raise ValueError(f"{root} has {name} and no {MODULES}, which says how vectors are made; download it, too")
 
 
 def transformer_folder(root: Path) -> Path:
-    """Where the files of transformers lie: in the folder, or in a folder in it, as in those of 2020."""
-    if (root / "config.json").is_file() or not (root / MODULES).is_file():
+    """Where the files of transformers lie: in the folder, or in one in it that the first module names, as in 2020."""
+    if not (root / MODULES).is_file():
         return root
     try:
-        paths = [entry.get("path") for entry in parse(read_text(root / MODULES), MODULES)]
-    except (ValueError, AttributeError, TypeError):
+        path = parse(read_text(root / MODULES), MODULES)[0]["path"]
+        is_inner = not (path.startswith("/") or ".." in Path(path).parts)
+        is_model = is_inner and "model_type" in read_object(root / path / "config.json")
+    except (ValueError, AttributeError, TypeError, KeyError, IndexError, OSError):
         return root
-    inner = [root / path for path in paths if isinstance(path, str) and Path(path).name == path]
-    return next((folder for folder in inner if (folder / "config.json").is_file()), root)
+    return root / path if is_model else root
+
+
+def check_model(root: Path, folder: Path):
+    """Raises ValueError where the folder that modules.json names for the model has none."""
+    if folder != transformer_folder(root):
+        raise ValueError(
+            f"{root / MODULES}: path={folder.relative_to(root)} of the Transformer has no config.json with a "
+            "model_type; correct it, or download the folder again"
+        )
 
 
 def read(root: Path, model: Config) -> Modules:
     """The record of a folder. Raises ValueError for a module or a field that is not understood, and where they differ
     from the model's width and length."""
     transformer, pooling, *rest = read_entries(root)
+    check_model(root, transformer.folder)
     fields = _prompts(root)
+    with naming("Pooling", pooling.folder):
+        pools = _pooling(pooling.folder / "config.json", model)
     layers = (read_layer(*entry) for entry in rest)
     return Modules(
         **read_transformer(transformer.folder, model),
-        **_pooling(pooling.folder / "config.json", model),
+        **pools,
         **fields,
         source=str(root / MODULES),
         layers=tuple(layer for layer in layers if layer is not None),
@@ -151,7 +161,7 @@ def copy(root: Path, to: Path):
         shutil.copytree(source, to / entry["path"]) if source.is_dir() else (to / entry["path"]).mkdir()
     entries = [{**entries[0], "path": ""}, *entries[1:]]
     (to / MODULES).write_text(json_text(entries, indent=2) + "\n")
-    paths = [root / PROMPTS, *(transformer_folder(root) / name for name in _TRANSFORMERS)]
+    paths = [root / PROMPTS, *(transformer_folder(root) / name for name in TRANSFORMER_FILES)]
     for path in paths:
         if path.is_file():
             shutil.copy(path, to / path.name)
@@ -176,7 +186,7 @@ def save(folder: Path, width: int, pool: str, length: int, prompts: Mapping[str,
             **{older: POOLS[name] == pool for older, name in _OLDER.items()},
             "include_prompt": True,
         },
-        _TRANSFORMERS[0]: {"max_seq_length": length, "do_lower_case": False},
+        TRANSFORMER_FILES[0]: {"max_seq_length": length, "do_lower_case": False},
         PROMPTS: {
             "__version__": {},
             "prompts": dict(prompts),
@@ -187,55 +197,6 @@ def save(folder: Path, width: int, pool: str, length: int, prompts: Mapping[str,
     for name, content in contents.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json_text(content, indent=2) + "\n")
-
-
-def transformer_file(folder: Path) -> Path:
-    """The file of the fields of a Transformer, which may be absent."""
-    return next((folder / name for name in _TRANSFORMERS if (folder / name).is_file()), folder / _TRANSFORMERS[0])
-
-
-def read_transformer(folder: Path, model: Config, read_elsewhere: Collection[str] = ()) -> dict[str, Any]:
-    """Length and case, of the fields of a Transformer; the tokenizer's length, where these name none.
-
-    Raises ValueError for a field that is not understood, but for those that are read elsewhere.
-    """
-    path = transformer_file(folder)
-    fields = read_object(path) if path.is_file() else {}
-    modalities = fields.get("modality_config", _TEXTS)
-    if not isinstance(modalities, dict) or modalities.get("text") != _TEXTS["text"]:
-        refuse_unknown(path, {"modality_config": modalities}, ())
-    hints = {"max_seq_length": Annotated[int, Range(1, 1 << 30)] | None, "do_lower_case": bool | None} | _FIXED
-    values = check_object(f"{path}: ", fields, hints)
-    filled = {name: value for name, value in fields.items() if value or name not in _EMPTY}
-    refuse_unknown(path, filled, {*hints, *_MEANINGLESS, *read_elsewhere})
-    length = values.get("max_seq_length")
-    if length is None:
-        length = min(filter(None, (tokenizer_length(folder), model.max_length)), default=None)
-    if length is not None and model.max_length is not None and length > model.max_length:
-        raise ValueError(
-            f"{path}: max_seq_length={length} is more than the {model.max_length} positions of config.json; correct it"
-        )
-    return {"length": length, "lower": bool(values.get("do_lower_case"))}
-
-
-def tokenizer_length(folder: Path) -> int | None:
-    """The tokens that the tokenizer leaves of a text; None where it cuts nothing, for which transformers says 1e30."""
-    path = folder / "tokenizer_config.json"
-    length = read_object(path).get("model_max_length") if path.is_file() else None
-    return int(length) if isinstance(length, int | float) and 0 < length < 1 << 30 else None
-
-
-# Fields of a Transformer that may have one value, that must be empty, and that say nothing of vectors.
-_FIXED: dict[str, Hint] = {
-    "transformer_task": Literal["feature-extraction"] | None,
-    "module_output_name": Literal["token_embeddings"] | None,
-}
-_TEXTS = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-_EMPTY = (
-    *("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"),
-    *("processing_kwargs", "query_length", "document_length", "query_expansion", "tokenizer_name_or_path"),
-)
-_MEANINGLESS = ("modality_config", "unpad_inputs", "cache_dir", "backend")
 
 
 def _pooling(path: Path, model: Config) -> dict[str, Any]:

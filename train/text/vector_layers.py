@@ -1,6 +1,7 @@
 """What follows the pooling in a folder of sentence-transformers: Dense, LayerNorm, Normalize and Dropout, in numpy."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
@@ -60,7 +61,7 @@ class LayerNorm:
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         """float32 [N,D] -> float32 [N,D]."""
-        _check_width(self, vectors, len(self.scale))
+        _check_width(self, vectors, "dimension", len(self.scale))
         centred = vectors - vectors.mean(1, keepdims=True)
         return centred / np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5) * self.scale + self.bias
 
@@ -85,7 +86,7 @@ class LinearMap:
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         """float32 [N,I] -> float32 [N,O]."""
-        _check_width(self, vectors, len(self.kernel))
+        _check_width(self, vectors, "in_features", len(self.kernel))
         outputs = ACTIVATIONS[self.activation](vectors @ self.kernel + self.bias)
         return outputs if self.residual is None else outputs + vectors @ self.residual
 
@@ -106,10 +107,20 @@ def read_layer(kind: str, folder: Path, place: str = TEXT) -> VectorLayer | None
     writes something beside `place`."""
     path = folder / "config.json"
     fields = read_object(path) if path.is_file() else {}
-    if kind in ("Dense", "Normalize"):
-        check_object(f"{path}: ", fields, dict.fromkeys(_PLACES, _VALUES[place]))
-        fields = {name: value for name, value in fields.items() if name not in _PLACES}
-    return _READERS[kind](path, fields)
+    with naming(kind, folder):
+        if kind in ("Dense", "Normalize"):
+            check_object(f"{path}: ", fields, dict.fromkeys(_PLACES, _VALUES[place]))
+            fields = {name: value for name, value in fields.items() if name not in _PLACES}
+        return _READERS[kind](path, fields)
+
+
+@contextmanager
+def naming(kind: str, folder: Path) -> Iterator[None]:
+    """Adds to a ValueError what modules.json says of the module, which may be what is wrong."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error} (modules.json: path={folder.name}, type={kind})") from None
 
 
 _PLACES = ("module_input_name", "module_output_name")
@@ -127,7 +138,7 @@ def _read_dropout(path: Path, fields: Mapping[str, Any]) -> None:
 
 def _read_layer_norm(path: Path, fields: Mapping[str, Any]) -> LayerNorm:
     refuse_unknown(path, fields, ("dimension",))
-    width = check_object(f"{path}: ", fields, {"dimension": int})["dimension"]
+    width = _required(path, check_object(f"{path}: ", fields, {"dimension": int}), "dimension")["dimension"]
     tensors = _tensors(path.parent, {"norm.weight": (width,), "norm.bias": (width,)}, {"dimension": width})
     return LayerNorm(tensors["norm.weight"], tensors["norm.bias"])
 
@@ -137,8 +148,7 @@ def _read_dense(path: Path, fields: Mapping[str, Any]) -> LinearMap:
     refuse_unknown(path, fields, hints)
     values: dict[str, Any] = {"bias": True, "activation_function": "torch.nn.Tanh", "use_residual": False}
     values |= check_object(f"{path}: ", fields, hints)
-    if missing := [name for name in ("in_features", "out_features") if name not in values]:
-        raise ValueError(f"{path} has no {missing[0]}; download the folder again")
+    _required(path, values, "in_features", "out_features")
     module, _, activation = str(values["activation_function"]).rpartition(".")
     if activation not in ACTIVATIONS or not module.startswith("torch.nn"):
         raise ValueError(
@@ -154,6 +164,13 @@ def _read_dense(path: Path, fields: Mapping[str, Any]) -> LinearMap:
     residual = tensors["residual.weight"].T if projects else np.eye(inputs, dtype=np.float32)
     bias = tensors.get("linear.bias", np.zeros(outputs, np.float32))
     return LinearMap(tensors["linear.weight"].T, bias, activation, residual if values["use_residual"] else None)
+
+
+def _required(path: Path, values: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The values. Raises ValueError where one of these names is absent."""
+    if missing := [name for name in names if name not in values]:
+        raise ValueError(f"{path} has no {missing[0]}; download the folder again")
+    return values
 
 
 _READERS: dict[str, Callable[[Path, Mapping[str, Any]], VectorLayer | None]] = {
@@ -187,10 +204,10 @@ def _tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], fields: Mappin
     return {name: np.array(tensor, np.float32) for name, tensor in tensors.items()}
 
 
-def _check_width(layer: VectorLayer, vectors: np.ndarray, width: int):
+def _check_width(layer: VectorLayer, vectors: np.ndarray, field: str, width: int):
     """Raises ValueError for vectors of another size than the module reads."""
     if vectors.shape[1] != width:
         raise ValueError(
-            f"modules.json: {layer} reads {width} numbers, and the pooling makes {vectors.shape[1]}; leave --pool and "
-            "--layer out"
+            f"modules.json: {layer} has {field}={width}, and what stands before it makes {vectors.shape[1]} numbers "
+            "(pooling_mode of the folder, or --pool and --layer); correct one of them"
         )

@@ -1,5 +1,7 @@
 """Sentence pairs: what a sentence is, how stretches are cut, and what follows what."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -54,13 +56,35 @@ def test_stretches_stay_in_their_document_and_have_two_sentences():
 
 @pytest.mark.parametrize(
     ("sizes", "kept"),
-    [((3, 4), (3, 4)), ((20, 3), (10, 3)), ((3, 20), (3, 10)), ((20, 20), (7, 6)), ((0, 20), (0, 13))],
+    [
+        ((3, 4), (3, 4)),
+        ((20, 3), (10, 3)),
+        ((3, 20), (3, 10)),
+        ((20, 20), (6, 7)),
+        ((20, 19), (7, 6)),
+        ((0, 20), (0, 13)),
+    ],
 )
 def test_join_shortens_the_longer_text(sizes, kept):
     a, b = np.arange(100, 100 + sizes[0]), np.arange(200, 200 + sizes[1])
     row, second = pairs.join([a, b], 16, SPECIALS)
     assert row.tolist() == [2, *a[: kept[0]], 3, *b[: kept[1]], 3]
     assert second == kept[0] + 2
+
+
+def test_join_cuts_as_tokenizers_does():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {f"{side}{place}": place + 20 * (side == "b") for side in "ab" for place in range(10)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="a0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    for length in range(1, 12):
+        tokenizer.enable_truncation(length)
+        for m, n in itertools.product(range(1, 10), repeat=2):
+            texts = " ".join(f"a{place}" for place in range(m)), " ".join(f"b{place}" for place in range(n))
+            row, second = pairs.join([np.arange(m), 20 + np.arange(n)], length + 3, SPECIALS)
+            ids = tokenizer.encode(*texts).ids
+            assert [*row[1 : second - 1], *row[second:-1]] == ids, (length, m, n)
 
 
 def test_join_of_one_text():

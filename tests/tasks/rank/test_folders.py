@@ -115,7 +115,7 @@ def test_folder_of_sentence_transformers(home, activation):
     path.write_text(json.dumps(fields | {"sbert_ce_default_activation_function": "torch.nn.Tanh"}))
     code, _, err = call(predict.main, f"--run={folder}", "--text=a", "--pair=b")
     assert code == 2
-    assert "the activation 'torch.nn.Tanh' of scores is not one of" in err
+    assert "sbert_ce_default_activation_function='torch.nn.Tanh', the activation of scores, is not one of" in err
 
 
 def check_server(folder, model, activation):

@@ -28,6 +28,7 @@ from train.settings.gate import user_errors
 from train.text import control_tokens, special, tokenize
 from train.text.pooled import pooled, unpooled_tokens
 from train.text.sentence_transformers import Modules
+from train.text.transformer_module import length_field
 
 # Places of a batch, about.
 _BATCH_TOKENS = 4096
@@ -93,7 +94,8 @@ class FolderEncoder:
         if config.max_length is not None and self.window > config.max_length:
             raise UserError(f"--length={self.window} is more than the {config.max_length} tokens that the model reads")
         if self.window <= len(self.prefix) + len(self.suffix):
-            raise UserError(f"--length={self.window} leaves no place for a text; raise it")
+            field = length_field(folder.path) if self.is_cut else "--length"
+            raise UserError(f"{field}={self.window} leaves no place for a text; raise it")
         params = folder.task.final_model(folder.config, merge_low_rank(folder.load(log=log.info)))
         self.params, config, causal = _stack_of(params, config)
         _check_layers(pooling.layers, config)

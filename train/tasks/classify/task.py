@@ -15,16 +15,19 @@ A pair in a row of 12 places, which has room for another one (`train.data.text_r
     generative 0.5                 the factor of the loss of its next tokens, in training where they are set
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 from tokenizers import Tokenizer
 
 import tfm
 from tfm.ops import linear_specs
+from tfm.params import PyTree
 from train import UserError
 from train.data import text_rows
 from train.data.corpus import Corpus
@@ -219,6 +222,17 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     return {"task.kind": kind}
 
 
+def load_hf(folder: HfSource, params: PyTree, mesh: Mesh) -> PyTree:
+    """The parameters. Warns of one class that nothing calls a regression."""
+    if folder.config.task.kind == "regression" and not folder.fields.get("problem_type"):
+        warnings.warn(
+            "config.json has one class (id2label) and no problem_type: its value is said as it is, as in a regression; "
+            "a pipeline of transformers and CrossEncoder of sentence-transformers say the sigmoid of it",
+            stacklevel=2,
+        )
+    return params
+
+
 def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data. Raises UserError for
     a run whose pairs are not joined."""
@@ -247,5 +261,6 @@ CLASSIFY = Task(
     predictor=PREDICTOR,
     hf_heads=("classify",),
     hf_run_values=hf_run_values,
+    load_hf=load_hf,
     hf_fields=hf_fields,
 )

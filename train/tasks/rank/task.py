@@ -176,9 +176,10 @@ def report(
 def hf_run_values(head: str, folder: HfSource) -> dict[str, object]:
     """Options of a run that could have trained a folder of a cross-encoder."""
     with user_errors():
-        activation, length = cross_encoders.activation(folder.path, folder.fields), cross_encoders.length(folder.path)
+        activation = cross_encoders.activation(folder.root, folder.fields)
+        length = cross_encoders.length(folder.root, folder.path, folder.hf_model)
     values: dict[str, object] = {"data.field": "query,passage", "task.activation": activation}
-    return values if length is None else values | {"batch.length": max(length, 8)}
+    return values if length is None else values | {"batch.length": length}
 
 
 def hf_fields(run: Run[Rank], tokenizer: object, facts: Facts) -> dict[str, object]:
