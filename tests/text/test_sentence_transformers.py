@@ -1,13 +1,15 @@
 """The record of a folder of sentence-transformers: each field read, or refused by its name; layers against numbers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tfm
 from tfm.hf.tensors import write
-from train.text import sentence_transformers, vector_layers
+from train import UserError
+from train.text import pooled, sentence_transformers, vector_layers
 
 MODEL = tfm.Config(width=4, length=32)
 NEW = "sentence_transformers.sentence_transformer.modules"
@@ -95,7 +97,7 @@ REFUSED = [
     ({"transformer": {"transformer_task": "fill-mask"}}, "transformer_task=fill-mask"),
     ({"transformer": {"processing_kwargs": {"text": {"padding": True}}}}, "processing_kwargs=.* is not understood"),
     ({"transformer": {"max_length": 3}}, "max_length=3 is not understood"),
-    ({"prompts": {"default_prompt_name": "query"}}, "default_prompt_name=query is none of its prompts"),
+    ({"prompts": {"default_prompt_name": "passage"}}, "default_prompt_name=passage is none of its prompts"),
     ({"prompts": {"similarity_fn_name": "maxsim"}}, "similarity_fn_name=maxsim"),
     ({"prompts": {"truncate_dim": 0}}, "truncate_dim=0 must be"),
     ({"transformer": {"max_seq_length": 0}}, "max_seq_length=0 must be"),
@@ -147,6 +149,35 @@ def test_files_that_are_absent(tmp_path):
     (folder / "modules.json").unlink()
     with pytest.raises(ValueError, match=r"has config_sentence_transformers.json and no modules.json"):
         sentence_transformers.check_no_parts(folder)
+
+
+def test_both_roles_have_a_prompt(tmp_path):
+    """As in the library: an empty one where the folder names none, also beside a default."""
+    fields = {"prompts": {"passage": "p: "}, "default_prompt_name": "passage"}
+    modules = sentence_transformers.read(written(tmp_path, prompts=fields), MODEL)
+    assert (modules.prompts, modules.prompt) == ({"query": "", "document": "", "passage": "p: "}, "passage")
+
+
+def test_a_prompt_that_is_not_pooled_may_be_longer_than_a_text(tmp_path):
+    tokenizer = words_tokenizer()
+    modules = sentence_transformers.Modules(
+        length=5, pools_prompt=False, prompts={"query": "a b a b a b", "odd": "[SEP] a"}, source="modules.json"
+    )
+    assert pooled.unpooled_tokens(modules, tokenizer, 1, 1) == 0
+    assert pooled.unpooled_tokens(replace(modules, prompt="query"), tokenizer, 1, 1) == 4
+    assert pooled.unpooled_tokens(replace(modules, prompt="query", length=None), tokenizer, 1, 1) == 7
+    with pytest.raises(UserError, match=r"modules.json: prompts.odd has the control token \[SEP\]"):
+        pooled.unpooled_tokens(replace(modules, prompt="odd"), tokenizer, 1, 1)
+
+
+def words_tokenizer():
+    """Words a and b, and [SEP]."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["[SEP]"])
+    return tokenizer
 
 
 REFUSED_MODULES = [

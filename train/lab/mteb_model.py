@@ -37,7 +37,9 @@ class MtebModel(AbsEncoder):
         self.encoders = {None: texts, "query": queries, "document": passages}
         similarity = similarity_of(options)
         if similarity not in _SIMILARITIES:
-            raise ValueError(f"similarity={similarity} of {path} is not computed by mteb here; cosine and dot are")
+            raise ValueError(
+                f"{path}: similarity_fn_name={similarity} is not computed by mteb here; cosine and dot are"
+            )
         unknown = dict.fromkeys(_UNSAID)
         self.mteb_model_meta = ModelMeta(
             **unknown | {"name": f"tfm/{Path(path).resolve().name}", "revision": "local", "framework": ["JAX"]},

@@ -36,7 +36,7 @@ class RetrieveOptions(TextEncoderOptions):
     split: which judgments of the folder: test, dev or train
     depth: passages that are ranked for a query, at most; MAP reads them all
     query_prompt: a prompt of the folder by its name, for queries; none: "query", if the folder has it
-    passage_prompt: the same for passages; none: "document", "passage" or "corpus"
+    passage_prompt: the same for passages; none: "document"
     bm25: whether BM25 is measured, too; none: where bm25s is installed
     rerank: the folder of a cross-encoder, which orders the best passages anew; its metrics begin with rerank_
     rerank_depth: passages of a query that it reads; others are left out

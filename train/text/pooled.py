@@ -7,7 +7,10 @@ from jax import Array
 
 import tfm
 from tfm.sharding import fold_rows
+from train import UserError
+from train.text import control_tokens
 from train.text.sentence_transformers import Modules
+from train.text.special import AnyTokenizer
 
 
 def pooled(
@@ -30,8 +33,16 @@ def pooled(
     return jnp.concatenate([vectors[pool] for pool in pools], axis=1)
 
 
-def unpooled_tokens(modules: Modules, tokenizer, prefix: int) -> int:
-    """The tokens before a text that are not pooled: `prefix` special ones and those of the prompt, or none."""
+def unpooled_tokens(modules: Modules, tokenizer: AnyTokenizer, prefix: int, suffix: int = 1) -> int:
+    """The tokens before a text that are not pooled: `prefix` special ones and those of the prompt, or none; those of a
+    prompt that is cut before the `suffix`, too. Raises UserError for a prompt with a control token that would be read
+    as text."""
+    if control_tokens.mode() != "keep" and (counts := control_tokens.count(tokenizer, [modules.prompt_text])):
+        raise UserError(
+            f"{modules.source}: prompts.{modules.prompt} has the control token {next(iter(counts))}, which is read as "
+            "text; say --data.control-tokens=keep, or --prompt= of another name"
+        )
     if modules.pools_prompt or not modules.prompt_text:
         return 0
-    return prefix + len(tokenizer.encode(modules.prompt_text, add_special_tokens=False).ids)
+    count = prefix + len(tokenizer.encode(modules.prompt_text, add_special_tokens=False).ids)
+    return count if modules.length is None else min(count, modules.length - suffix)

@@ -23,6 +23,9 @@ from train.text.vector_layers import Normalize, VectorLayer, naming, read_layer,
 
 PROMPTS, PARTS = "config_sentence_transformers.json", "1_Pooling"
 
+# The prompts of queries and of passages: a folder that lacks one has an empty one, as in the library.
+ROLES = ("query", "document")
+
 # Kinds of pooling by their names there, in the order in which several are joined; then by their older fields.
 POOLS = {
     "cls": "first",
@@ -235,11 +238,9 @@ def _prompts(root: Path) -> dict[str, Any]:
     }
     refuse_unknown(path, fields, (*hints, "requirements"))
     values = check_object(f"{path}: ", fields, hints)
-    prompts = {name: text or "" for name, text in (values.get("prompts") or {}).items()}
+    prompts = dict.fromkeys(ROLES, "") | {name: text or "" for name, text in (values.get("prompts") or {}).items()}
     prompt = values.get("default_prompt_name")
     if prompt is not None and prompt not in prompts:
-        raise ValueError(
-            f"{path}: default_prompt_name={prompt} is none of its prompts ({', '.join(prompts) or 'none'})"
-        )
+        raise ValueError(f"{path}: default_prompt_name={prompt} is none of its prompts ({', '.join(prompts)})")
     similarity = values.get("similarity_fn_name") or "cosine"
     return {"prompts": prompts, "prompt": prompt, "similarity": similarity, "size": values.get("truncate_dim")}

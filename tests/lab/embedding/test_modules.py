@@ -8,6 +8,7 @@ import pytest
 from small import call
 
 from train import export, predict
+from train.lab import search
 from train.lab.embed import main
 from train.lab.embedding import embed
 
@@ -126,6 +127,38 @@ def test_predict_says_the_cosine_of_the_library(normalized):
     assert "modules.json: first of the states, Normalize, texts cut at 64 tokens" in err
     x, y = model.encode(TEXTS[:2])
     assert float(out) == pytest.approx(float(x @ y), abs=1e-4)
+
+
+FURTHER_PROMPTS = [
+    {"prompts": {"passage": "red sun . "}},
+    {"prompts": {"query": "red sun . "}, "default_prompt_name": "query"},
+    {"prompts": {"document": "sun . ", "corpus": "sea "}, "default_prompt_name": "document"},
+    {"prompts": {"query": "the " * 12}, "default_prompt_name": "query"},
+]
+
+
+@pytest.mark.parametrize("fields", FURTHER_PROMPTS)
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+def test_a_search_has_the_prompts_of_both_roles(base, tmp_path, fields, similarity):
+    """Those of encode_query and encode_document, which fall back to no default; and the similarity of the folder."""
+    from sentence_transformers import SentenceTransformer
+
+    settings = {"pooling_mode": "mean", "include_prompt": False}
+    saved(base, tmp_path / "folder", settings, length=8, similarity_fn_name=similarity)
+    path = tmp_path / "folder" / "config_sentence_transformers.json"
+    kept = {name: value for name, value in json.loads(path.read_text()).items() if name != "prompts"}
+    path.write_text(json.dumps(kept | fields))
+    model = SentenceTransformer(str(tmp_path / "folder"), device="cpu")
+    texts, index = tmp_path / "in.txt", tmp_path / "index"
+    texts.write_text("\n".join(TEXTS) + "\n")
+    assert call(main, f"--run={tmp_path / 'folder'}", f"--file={texts}", f"--index={index}")[0] == 0
+    code, out, err = call(search.main, f"--index={index}", "--query=the dog sat", f"--nearest={len(TEXTS)}")
+    assert code == 0, err
+    rows = [line.split("\t") for line in out.splitlines()]
+    scores = model.similarity(model.encode_query(["the dog sat"]), model.encode_document(TEXTS)).numpy()[0]
+    assert {int(row): float(score) for score, row, _ in rows} == {
+        row + 1: pytest.approx(float(score), rel=2e-4, abs=2e-4) for row, score in enumerate(scores)
+    }
 
 
 def test_flags_override(normalized, tmp_path):

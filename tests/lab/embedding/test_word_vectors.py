@@ -5,7 +5,7 @@ import pytest
 
 from train import UserError
 from train.lab.embedding.picture import principal_components
-from train.lab.embedding.search import nearest
+from train.lab.embedding.search import compare, nearest
 from train.lab.embedding.word_vectors import BagOfWords, without_first_component
 from train.text.word_vectors import WordVectors
 
@@ -92,6 +92,23 @@ def test_nearest_by_blocks():
         assert set(rows[4, :2]) == {3, 50}
     with pytest.raises(ValueError, match="count=104 must be at least 1, and at most 103"):
         nearest(queries, vectors, 104)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarities(similarity):
+    rng = np.random.default_rng(0)
+    queries, vectors = (rng.normal(size=(rows, 5)).astype(np.float32) for rows in (3, 20))
+    apart = queries[:, None] - vectors
+    expected = {
+        "dot": queries @ vectors.T,
+        "cosine": (queries @ vectors.T) / np.outer(*(np.linalg.norm(side, axis=1) for side in (queries, vectors))),
+        "euclidean": -np.sqrt((apart**2).sum(2)),
+        "manhattan": -abs(apart).sum(2),
+    }[similarity]
+    np.testing.assert_allclose(compare(queries, vectors, similarity), expected, atol=1e-5)
+    scores, rows = nearest(queries, vectors, 4, block=7, similarity=similarity)
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :4], atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-5)
 
 
 def test_principal_components():

@@ -32,7 +32,9 @@ def load_faiss() -> ModuleType:
 def write_graph(folder: Path, vectors: np.ndarray, similarity: str):
     """Writes the graph of vectors float32 [N,D]. Raises UserError for a similarity that it does not have."""
     if similarity not in ("cosine", "dot"):
-        raise UserError(f"--index-kind=hnsw has no similarity {similarity}; say float32 or int8")
+        raise UserError(
+            f"--index-kind=hnsw has no {similarity} (similarity_fn_name of the folder); say float32 or int8"
+        )
     faiss = load_faiss()
     graph = faiss.IndexHNSWFlat(vectors.shape[1], _NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = _BUILDING

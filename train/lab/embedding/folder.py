@@ -99,8 +99,7 @@ class FolderEncoder:
         params = folder.task.final_model(folder.config, merge_low_rank(folder.load(log=log.info)))
         self.params, config, causal = _stack_of(params, config)
         _check_layers(pooling.layers, config)
-        unpooled = unpooled_tokens(self.modules, self.tokenizer, len(self.prefix))
-        self.reading = Reading(config, causal, pooling.layers, self.modules.pools, unpooled)
+        self.reading = Reading(config, causal, pooling.layers, self.modules.pools, self._unpooled())
         self.expansion = self._expansion(pooling.expand)
         say_fallback(config, log)
         say_padding(path, self.tokenizer, config, log)
@@ -112,10 +111,13 @@ class FolderEncoder:
             return self
         encoder, pooling = copy.copy(self), dataclasses.replace(self.pooling, prompt=prompt)
         encoder.pooling, encoder.modules = pooling, _modules(self.folder, pooling)
-        unpooled = unpooled_tokens(encoder.modules, self.tokenizer, len(self.prefix))
-        encoder.reading = dataclasses.replace(self.reading, unpooled=unpooled)
+        encoder.reading = dataclasses.replace(self.reading, unpooled=encoder._unpooled())
         encoder._say_modules()
         return encoder
+
+    def _unpooled(self) -> int:
+        with control_tokens.reading(self.control_tokens):
+            return unpooled_tokens(self.modules, self.tokenizer, len(self.prefix), len(self.suffix))
 
     def _say_modules(self):
         if self.modules.source:

@@ -120,20 +120,15 @@ def similarity_of(options: TextEncoderOptions) -> str:
     return folder.modules.similarity if isinstance(folder, HfFolder) and folder.has_modules else "cosine"
 
 
-# What folders call the prompts before queries and before passages.
-_QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
-
-
 def role_prompts(options: TextEncoderOptions) -> tuple[str | None, str | None]:
     """The names of the prompts of queries and of passages: that of --prompt, or those that the only folder has."""
     from train.runs.run_folder import open_folder
+    from train.text.sentence_transformers import ROLES
 
     if options.prompt is not None or not options.run or len(options.runs) > 1:
         return options.prompt, options.prompt
-    names = open_folder(options.runs[0]).modules.prompts
-    query, passage = (
-        next((name for name in usual if name in names), None) for usual in (_QUERY_PROMPTS, _PASSAGE_PROMPTS)
-    )
+    prompts = open_folder(options.runs[0]).modules.prompts
+    query, passage = (name if name in prompts else None for name in ROLES)
     return query, passage
 
 

@@ -32,13 +32,11 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """queries [Q,D], vectors [N,D] -> similarities float32 [Q,count], best first, and their rows int32 [Q,count].
 
-    similarity: cosine | dot, the product of the vectors as they are
+    similarity: cosine | dot, the product of the vectors as they are | euclidean | manhattan: minus the distance
 
     `vectors` may be mapped from a file that is larger than memory. Equal ones come in their order. Raises ValueError
-    for vectors of another size, another similarity, and where fewer than `count` are there.
+    for vectors of another size, and where fewer than `count` are there.
     """
-    if similarity not in ("cosine", "dot"):
-        raise ValueError(f"similarity={similarity} is not ranked here; cosine and dot are")
     if queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries have {queries.shape[1]} numbers, and vectors {vectors.shape[1]}; encode both alike")
     if not 1 <= count <= len(vectors):
@@ -46,12 +44,11 @@ def nearest(
     block = min(block, len(vectors))
     scores = jnp.full((len(queries), count), -jnp.inf, jnp.float32)
     rows = jnp.zeros((len(queries), count), jnp.int32)
-    is_cosine = similarity == "cosine"
-    compared = normalize(queries) if is_cosine else queries.astype(np.float32)
+    queries = queries.astype(np.float32)
     for start in range(0, len(vectors), block):
         part = np.asarray(vectors[start : start + block], np.float32)
         padded = np.pad(part, ((0, block - len(part)), (0, 0)))
-        scores, rows = _merge(scores, rows, compared, padded, jnp.int32(start), jnp.int32(len(part)), is_cosine)
+        scores, rows = _merge(scores, rows, queries, padded, jnp.int32(start), jnp.int32(len(part)), similarity)
     return np.asarray(scores), np.asarray(rows)
 
 
@@ -61,15 +58,26 @@ def normalize(vectors: np.ndarray) -> np.ndarray:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
+@partial(jax.jit, static_argnums=2)
+def compare(queries: Array, vectors: Array, similarity: str) -> Array:
+    """queries [Q,D], vectors [M,D] -> similarities float32 [Q,M], as sentence-transformers has them."""
+    if similarity in ("euclidean", "manhattan"):
+        order = 2 if similarity == "euclidean" else 1
+        return -jax.lax.map(lambda query: jnp.linalg.norm(vectors - query[None], order, axis=1), queries)
+    products = jnp.einsum("qd,md->qm", queries, vectors, precision="highest")
+    if similarity == "dot":
+        return products
+    lengths = (jnp.maximum(jnp.linalg.norm(side, axis=1), 1e-30) for side in (queries, vectors))
+    return products / jnp.multiply.outer(*lengths)
+
+
 @partial(jax.jit, donate_argnums=(0, 1), static_argnums=6)
 def _merge(
-    scores: Array, rows: Array, queries: Array, part: Array, start: Array, size: Array, is_cosine: bool
+    scores: Array, rows: Array, queries: Array, part: Array, start: Array, size: Array, similarity: str
 ) -> tuple[Array, Array]:
     """The best rows so far [Q,K], and those of a part [M,D] of the vectors, of which `size` are there -> the best."""
-    products = jnp.einsum("qd,md->qm", queries, part, precision="highest")
-    lengths = jnp.maximum(jnp.sqrt(jnp.square(part).sum(1)), 1e-30)[None]
     places = jnp.arange(len(part), dtype=jnp.int32)[None]
-    similarities = jnp.where(places < size, products / lengths if is_cosine else products, -jnp.inf)
-    candidates = jnp.concatenate([rows, jnp.broadcast_to(start + places, products.shape)], axis=1)
+    similarities = jnp.where(places < size, compare(queries, part, similarity), -jnp.inf)
+    candidates = jnp.concatenate([rows, jnp.broadcast_to(start + places, similarities.shape)], axis=1)
     best, index = jax.lax.top_k(jnp.concatenate([scores, similarities], axis=1), scores.shape[1])
     return best, jnp.take_along_axis(candidates, index, axis=1)

@@ -75,14 +75,13 @@ def by_vectors(encode_queries: Encode, encode_passages: Encode, similarity: str)
     def score(pairs: QueryPairs, depth: int) -> Iterator[Scored]:
         passages = checked_vectors(encode_passages(pairs.passages), len(pairs.passages))
         queries = checked_vectors(encode_queries(pairs.queries), len(pairs.queries))
-        if similarity == "cosine":
-            passages, queries = search.normalize(passages), search.normalize(queries)
         answers = pairs.answers
         for start in range(0, len(queries), _QUERIES):
             part = queries[start : start + _QUERIES]
-            values, rows = search.nearest(part, passages, min(depth, len(passages)), similarity="dot")
+            values, rows = search.nearest(part, passages, min(depth, len(passages)), similarity=similarity)
             for vector, scores, places, right in zip(part, values, rows, answers[start:], strict=False):
-                yield Scored(scores, places, passages[sorted(right)] @ vector)
+                of_answers = search.compare(vector[None], passages[sorted(right)], similarity)[0]
+                yield Scored(scores, places, np.asarray(of_answers))
 
     return score
 
