@@ -74,7 +74,6 @@ class Corpus(Generic[AnyRows]):
         if not valid.tokens:
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
         self.layout = self._layout(train or [valid])
-        self._valid_layout = self._layout([valid]) if train else self.layout
         self._sources: Mapping[str, int] = facts.get("sources", {})  # type: ignore[assignment]
         self.shares = [mixture.Phase(first, shares) for first, shares in facts.get("mixture", ())]  # type: ignore[attr-defined]
         counts, size = [*map(len, train)], self.layout.size if self.layout else run.batch.size
@@ -226,6 +225,11 @@ class Corpus(Generic[AnyRows]):
         if not hasattr(rows_of_task[0], "text_fields"):
             return None
         return row_plan.plan(self.run, [rows.sizes for rows in rows_of_task])  # type: ignore[attr-defined]
+
+    @cached_property
+    def _valid_layout(self) -> text_rows.Layout | None:
+        """How validation texts lie in rows: planned before their first batch."""
+        return self._layout([self.valid]) if self.train else self.layout
 
     @property
     def padding(self) -> float:

@@ -16,7 +16,7 @@ from train.settings.schema import Config, Run
 _WINDOW, _LOOKED_AT, _DRAWS = 512, 512, 16
 
 # The search for the number of rows of a batch: how many numbers it tries, on batches of how many texts in all.
-_TRIED, _TRIED_ON = 32, 16_384
+_TRIED, _TRIED_ON = 32, 4_096
 
 # The padding that longer rows may save, and the most that they may cost.
 _PADDING, _DEARER = 0.05, 1.2
