@@ -48,15 +48,15 @@ class LateEncoder:
 
     def queries(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Those of queries."""
-        return self._encode(texts, is_query=True)
+        return self._encode(texts, True, self.log)
 
-    def passages(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Those of passages."""
-        return self._encode(texts, is_query=False)
+    def passages(self, texts: Sequence[str], log: Log | None = None) -> list[np.ndarray]:
+        """Those of passages; `log` shows the progress, by default that of the encoder."""
+        return self._encode(texts, False, log or self.log)
 
-    def _encode(self, texts: Sequence[str], is_query: bool) -> list[np.ndarray]:
+    def _encode(self, texts: Sequence[str], is_query: bool, log: Log) -> list[np.ndarray]:
         with control_tokens.reading(self.folder.config.data.control_tokens):
-            return encode(self.params, self.folder, texts, is_query, self.log, _TEXTS)
+            return encode(self.params, self.folder, texts, is_query, log, _TEXTS)
 
 
 def nearest_late(

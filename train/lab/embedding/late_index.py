@@ -15,6 +15,7 @@ section 3.5). int8 and not its residuals of 1 or 2 bits: they take a fourth of t
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import final
 
 import jax
@@ -44,27 +45,36 @@ def write(to: str, texts: Sequence[str], options: TextEncoderOptions, log: Log):
     """Writes the index of texts. The folder takes its name when it is complete. Raises UserError where it exists."""
     encoder = LateEncoder(options, log)
     with new_folder(to) as part:
-        sizes, scales = [np.zeros(1, np.int64)], []
-        with (part / "vectors.i8").open("wb") as file:
-            for start in range(0, len(texts), _TEXTS):
-                vectors = encoder.passages(texts[start : start + _TEXTS])
-                sizes.append(np.array([len(rows) for rows in vectors]))
-                numbers, scale = in_eight_bits(np.concatenate(vectors))
-                scales.append(scale)
-                file.write(numbers.tobytes())
-        starts = np.cumsum(np.concatenate(sizes))
-        np.save(part / "starts.npy", starts)
-        np.save(part / "scales.npy", np.concatenate(scales))
+        starts = _write_vectors(part, encoder, texts, log)
         tokens = np.memmap(part / "vectors.i8", np.int8, "r", shape=(int(starts[-1]), encoder.size))
-        centroids = _centroids(tokens)
+        with log.waiting(f"finding the centroids of {len(tokens):,} tokens"):
+            centroids = _centroids(tokens)
+            nearest = _nearest(tokens, centroids)
         np.save(part / "centroids.npy", centroids)
-        nearest = _nearest(tokens, centroids)
         pairs = np.unique(nearest * len(texts) + np.repeat(np.arange(len(texts)), np.diff(starts)))
         np.save(part / "lists.npy", (pairs % len(texts)).astype(np.int32))
         np.save(part / "list_starts.npy", np.searchsorted(pairs // len(texts), np.arange(len(centroids) + 1)))
         write_texts(part, texts)
         counts = {"count": len(texts), "tokens": len(tokens), "size": encoder.size, "centroids": len(centroids)}
         write_facts(part, options, {"kind": "late", "similarity": "late", **counts})
+
+
+def _write_vectors(part: Path, encoder: LateEncoder, texts: Sequence[str], log: Log) -> np.ndarray:
+    """Writes the vectors of the tokens of all texts, and where each text begins: that is returned, int64 [N+1]."""
+    sizes, scales = [np.zeros(1, np.int64)], []
+    quiet, title = Log(quiet=True), f"encoding {len(texts):,} texts"
+    with (part / "vectors.i8").open("wb") as file, log.progress(title, len(texts)) as advance:
+        for start in range(0, len(texts), _TEXTS):
+            vectors = encoder.passages(texts[start : start + _TEXTS], quiet)
+            sizes.append(np.array([len(rows) for rows in vectors]))
+            numbers, scale = in_eight_bits(np.concatenate(vectors))
+            scales.append(scale)
+            file.write(numbers.tobytes())
+            advance(len(vectors))
+    starts = np.cumsum(np.concatenate(sizes))
+    np.save(part / "starts.npy", starts)
+    np.save(part / "scales.npy", np.concatenate(scales))
+    return starts
 
 
 def _centroids(vectors: np.ndarray) -> np.ndarray:
