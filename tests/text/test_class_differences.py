@@ -65,6 +65,12 @@ def of_llama(folder, files, **fields):
             r"writes the bytes of 'é' as that, and tokenizer.json as '<0xC3><0xA9>'",
         ),
         ({"pre_tokenizer": pre_tokenizers.Metaspace(SPACE, "first")}, {}, r"cuts 'a b' into \['a▁b'\]"),
+        (
+            {},
+            {"added_tokens_decoder": {"2": {"content": "</s>"}}, "bos_token": None},
+            "has no <s> of tokenizer.json in",
+        ),
+        ({}, {"init_inputs": ["x"]}, "init_inputs is not read; transformers takes it for arguments"),
         ({}, {"tokenizer_class": "BertTokenizer"}, "has a vocabulary of WordPiece, and tokenizer.json one of BPE"),
         ({}, {"tokenizer_class": "WhisperTokenizer"}, r"cuts 'a b' into \['a', 'Ġb'\], and tokenizer.json into"),
         ({}, {"tokenizer_class": "XGLMTokenizer"}, "has a vocabulary of Unigram, and tokenizer.json one of BPE"),
@@ -161,8 +167,8 @@ OF_BYTES = model(SPACE, "a", "b", kind=2, further=b"".join(piece(byte, kind=6) f
 @pytest.mark.parametrize(
     ("name", "files", "fields", "sentence"),
     [
-        ("XLMRobertaTokenizer", {**XLM_R, "special_tokens_map.json": NEW}, {}, "such as <new>, .* leaves them out"),
-        ("XLMRobertaTokenizer", {**XLM_R, "special_tokens_map.json": NEW}, {"added_tokens_decoder": {}}, "leaves them"),
+        ("XLMRobertaTokenizer", {**XLM_R, "special_tokens_map.json": NEW}, {}, "leaves out such as <new>; here they"),
+        ("XLMRobertaTokenizer", {**XLM_R, "special_tokens_map.json": NEW}, {"added_tokens_decoder": {}}, "leaves out"),
         (
             "XLMRobertaTokenizer",
             KIND_OF_PAIRS,
@@ -215,6 +221,24 @@ def test_a_folder_of_pieces_with_a_generic_class_has_the_roles_of_its_model(tmp_
     assert "padding_side" not in tokenizer.fields
 
 
+@pytest.mark.parametrize(("file", "is_special"), [("tokenizer_config.json", True), ("special_tokens_map.json", False)])
+def test_a_token_of_added_tokens_json_is_special_where_transformers_has_it_so(tmp_path, file, is_special):
+    """Of special_tokens_map.json, only its extra_special_tokens make such a token special there."""
+    files = {**XLM_R, "added_tokens.json": {"<new>": 8}}
+    path = write(tmp_path, files, tokenizer_class="XLMRobertaTokenizer")
+    fields = json.loads((path / file).read_text()) if (path / file).exists() else {}
+    (path / file).write_text(json.dumps(fields | NEW))
+    assert tokenizer_classes.read(path).get_added_tokens_decoder()[8].special == is_special
+
+
+def test_an_id_of_config_json_that_is_no_special_token_is_said(tmp_path):
+    path = of_llama(tmp_path, llama(), tokenizer_class="PreTrainedTokenizerFast")
+    for ids in (4, [4, 5]):
+        (path / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": ids}))
+        with pytest.warns(UserWarning, match="config.json has eos_token_id=.*, 'a': texts are written without that"):
+            hf_tokenizer.read(path, SIZES)
+
+
 PAIRS = {"vocab.json": {"a": 0, "\u0120": 1, "\u0120a": 2, "<x>": 3}, "merges.txt": "#version: 0.2\n\u0120 a\n"}
 FLAGS = {"__type": "AddedToken", "content": "<x>", "lstrip": True, "rstrip": True, "normalized": False}
 
@@ -257,3 +281,22 @@ def test_a_mark_of_the_byte_order_is_said(tmp_path):
     with pytest.warns(UserWarning, match=r"vocab.txt begins with a byte order mark, which is left out"):
         tokenizer = tokenizer_classes.read(write(tmp_path, {"vocab.txt": words}, tokenizer_class="BertTokenizer"))
     assert tokenizer.token_to_id("[PAD]") == 0
+
+
+@pytest.mark.parametrize("has_json", [False, True])
+def test_a_role_that_is_null_and_stands_around_texts(tmp_path, has_json):
+    path = bert(tmp_path)
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "sep_token": None}))
+    if has_json:
+        with pytest.warns(UserWarning, match=r"puts \['\[CLS\]', ''\] around a text, and tokenizer.json"):
+            hf_tokenizer.read(path, SIZES)
+    else:
+        with pytest.raises(
+            ValueError, match="sep_token is null, and tokenizer_class=BertTokenizer puts it around texts"
+        ):
+            tokenizer_classes.read(path)
+
+
+def test_a_piece_that_is_null(tmp_path):
+    with pytest.raises(ValueError, match="bos_token is null, and a piece of the vocabulary; remove the field"):
+        tokenizer_classes.read(write(tmp_path, XLM_R, tokenizer_class="MBartTokenizer", bos_token=None))

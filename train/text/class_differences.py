@@ -1,9 +1,12 @@
 """What transformers 5 does otherwise with the folders of single classes, as warnings."""
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from train.text.tokenizer_files import EXTRA, TokenizerFiles
+from train.text import languages
+from train.text.extra_tokens import EXTRA
+from train.text.tokenizer_files import TokenizerFiles
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -16,10 +19,22 @@ def follows_file(tokenizer: "Tokenizer", class_name: str) -> bool:
 
 
 def dropped_flags(files: TokenizerFiles) -> Iterator[str]:
-    """What transformers 5 does with special tokens that take the spaces around them, in classes that add them anew."""
-    for field in sorted(files.flagged & files.special.keys()):
-        if files.special[field].lstrip or files.special[field].rstrip:
-            yield f"{field} takes the spaces around it; transformers 5 drops that for this class"
+    """What transformers 5 does with flags of special tokens, in classes that add them anew."""
+    numbered = {token.content: token for token in files.numbered.values()}
+    for field, token in (*files.special.items(), *((EXTRA[0], token) for token in files.extra)):
+        own = numbered.get(token.content, token)
+        if own.lstrip or own.rstrip or own.single_word:
+            yield f"{field} takes the spaces around it, or whole words; transformers 5 drops that for this class"
+        elif not own.special:
+            yield f"{field} has {own.content}, which is no special token beside the vocabulary; in transformers 5 it is"
+
+
+def dropped_mask(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with the space before a mask where no file says it."""
+    mask = files.name("mask_token", "")
+    is_null, is_numbered = "mask_token" in files.fields and not mask, mask in map(str, files.numbered.values())
+    if not (is_null or is_numbered or "mask_token" in files.flagged):
+        yield "mask_token takes the space before it, as in transformers 4; version 5 reads that as text"
 
 
 def dropped_sentinels(files: TokenizerFiles) -> Iterator[str]:
@@ -29,7 +44,24 @@ def dropped_sentinels(files: TokenizerFiles) -> Iterator[str]:
         yield f"{stated[0]} has no <extra_id_0>: there are {files.size('extra_ids', 100)}, and transformers 5 has none"
 
 
-def legacy_spaces(files: TokenizerFiles) -> Iterator[str]:
-    """What transformers 5 does with texts behind a special token of Llama."""
+def dropped_languages(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with the tokens of languages where the files name special tokens, and none of them."""
+    stated = [field for field in EXTRA if field in files.fields]
+    scheme = languages.SCHEMES.get(files.class_name)
+    named = [token.content for token in (*files.extra, *files.numbered.values())]
+    if stated and scheme and not any(re.fullmatch(scheme.language, text) for text in named):
+        yield f"{stated[0]} has no languages such as {scheme.source}: they are special here, and text in transformers 5"
+
+
+def kept_spaces(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with spaces at the end of a text, beside `dropped_languages`."""
+    yield "spaces at the end of a text are left out, as SentencePiece does; transformers 5 keeps one"
+    yield from dropped_languages(files)
+
+
+def defaults_of_llama(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with texts of Llama, and behind a special token of it, where no field says it."""
+    if "add_bos_token" not in files.options:
+        yield "there is no add_bos_token: bos_token stands before a text, and in transformers 5 nothing does"
     if files.option("legacy", True):
         yield "legacy is true, by default too: a text behind a special token gets a space; transformers 5 adds none"

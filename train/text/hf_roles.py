@@ -34,9 +34,6 @@ TEMPLATE = "chat_template.jinja"
 # The fields of generation_config.json that say with what a text begins.
 _BEGINS = ("decoder_start_token_id", "forced_bos_token_id")
 
-# With these a token of a word begins.
-_SPACED = ("\u2581", "\u0120")
-
 # What a tokenizer keeps of tokenizer_config.json beside its roles; the rest says how tokenizer.json was made.
 KEPT = (
     *("chat_template", "padding_side", "truncation_side", "extra_special_tokens", "additional_special_tokens"),
@@ -211,7 +208,8 @@ def _token_of_id(tokenizer: "Tokenizer", name: str, token: Any) -> str | None:
     """The token of an id of config.json; of several ids, the first. Warns of one that texts have."""
     index = token[0] if isinstance(token, list) and token else token
     text = tokenizer.id_to_token(index) if isinstance(index, int) and index >= 0 else None
-    if text and not isinstance(token, list) and text.startswith(_SPACED):
+    added = tokenizer.get_added_tokens_decoder()
+    if text and not (index in added and added[index].special):
         warnings.warn(f"config.json has {name}_id={token}, {text!r}: texts are written without that", stacklevel=2)
     return text
 

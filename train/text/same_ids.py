@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from train.files.strict_json import json_text
-from train.text import hf_roles, tokenizer_classes, tokenizer_files
+from train.text import extra_tokens, hf_roles, tokenizer_classes, tokenizer_files
 from train.text.special import AnyTokenizer
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _by_class(folder: Path) -> "Tokenizer | None":
         return None
     with tempfile.TemporaryDirectory() as temporary:
         to = Path(temporary)
-        for file in (hf_roles.CONFIG, tokenizer_files.MAP):
+        for file in (hf_roles.CONFIG, extra_tokens.MAP):
             if (folder / file).exists():
                 (to / file).write_bytes((folder / file).read_bytes())
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", ())]

@@ -117,7 +117,7 @@ def convert(model: SentencePieceModel):
     from tokenizers import Tokenizer, decoders
 
     tokenizer = Tokenizer(_unigram(model) if model.kind == UNIGRAM else _bpe(model))
-    tokenizer.normalizer = normalizer(model)
+    tokenizer.normalizer = _normalizer(model)
     splitter = _splitter(model)
     if splitter:
         tokenizer.pre_tokenizer = splitter
@@ -223,16 +223,22 @@ def _bpe(model: SentencePieceModel):
     )
 
 
-def normalizer(model: SentencePieceModel):
-    """The character map; then the rules for spaces, written as \u2581."""
+def _normalizer(model: SentencePieceModel):
+    """`cleaner`, and spaces as \u2581."""
+    from tokenizers import normalizers
+
+    prefix = [normalizers.Prepend(SPACE)] if model.add_dummy_prefix else []
+    return normalizers.Sequence([cleaner(model), *prefix, normalizers.Replace(" ", SPACE)])
+
+
+def cleaner(model: SentencePieceModel):
+    """A normalizer of the character map and of the rules for several spaces."""
     from tokenizers import Regex, normalizers
 
     steps: list = [character_map(model)]
     if model.remove_extra_whitespaces:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A |[ {SPACE}]+\z"), "")]
-    if model.add_dummy_prefix:
-        steps.append(normalizers.Prepend(SPACE))
-    return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    return normalizers.Sequence(steps)
 
 
 def character_map(model: SentencePieceModel):

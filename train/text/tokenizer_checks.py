@@ -112,7 +112,9 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
     is_llama, readers = rules.build is vocabulary_files.llama, (vocabulary_files.albert, vocabulary_files.deberta_v2)
     own_steps = {"Prepend"} if is_llama else set[str]()
     further = [step for step in _steps(tokenizer.normalizer) if step in _OF_LETTERS and step not in own_steps]
-    if further and (is_llama or (rules.model == "Unigram" and rules.build not in readers)):
+    is_gpt2 = rules.build is vocabulary_files.gpt2
+    further = [*_steps(tokenizer.normalizer)] if is_gpt2 else further
+    if further and (is_llama or is_gpt2 or (rules.model == "Unigram" and rules.build not in readers)):
         yield f"has no normalizer of {', '.join(further)}, as tokenizer.json has"
     yield from _difference_of_frame(tokenizer, rules, files, "a")
     if rules.model == "WordPiece":
@@ -124,6 +126,7 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
         yield from _differences_of_llama(tokenizer, files)
     yield from _differences_of_writing(tokenizer, rules)
     yield from _difference_of_frame(tokenizer, rules, files, "a", "a")
+    yield from _difference_of_added(tokenizer, rules, files)
     for field, token in rules.special.items():
         if field not in files.fields and tokenizer.token_to_id(token) is None:
             yield f"has {field}={token}, which tokenizer.json lacks"
@@ -181,12 +184,27 @@ def _difference_of_frame(
     """The tokens around a text or a pair, where the class puts others."""
     if rules.template is None:
         return
-    names = {field: files.name(field, default) for field, default in rules.special.items()}
+    absent = {field for field, value in files.fields.items() if value is None}
+    names = {field: files.name(field, "" if field in absent else default) for field, default in rules.special.items()}
     parts = [part.removesuffix(":1") for part in rules.template[len(texts) - 1].split()]
     frame = [part.format(**names) for part in parts if not part.startswith("$")]
     own = [str(tokenizer.id_to_token(token)) for tokens in added_tokens(tokenizer, *texts) for token in tokens]
     if frame != own:
         yield f"puts {frame} around {'a text' if len(texts) == 1 else 'a pair'}, and tokenizer.json {own}"
+
+
+def _difference_of_added(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles) -> Iterator[str]:
+    """The first token beside the vocabulary of tokenizer.json that added_tokens_decoder lacks, where there is one."""
+    if "added_tokens_decoder" not in files.options:
+        return
+    named = {token.content: token for token in (*files.extra, *files.special.values(), *files.numbered.values())}
+    plain = {token for field, token in rules.special.items() if field not in files.fields}
+    for token in tokenizer.get_added_tokens_decoder().values():
+        own = named.get(token.content)
+        flags, own_flags = ((t.lstrip, t.rstrip, t.single_word) if t else (False,) * 3 for t in (token, own))
+        if flags != own_flags or (own is None and token.content not in plain):
+            yield f"has no {token.content} of tokenizer.json in added_tokens_decoder, or reads it with other spaces"
+            return
 
 
 def _pieces(tokenizer: "Tokenizer", text: str) -> list[str]:

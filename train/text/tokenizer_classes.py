@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from train.text import (
     class_differences,
     default_tokens,
+    extra_tokens,
     languages,
     tokenizer_files,
     vocabulary_checks,
@@ -81,9 +82,11 @@ _TYPED = ("{cls_token} $A {sep_token}", "{cls_token} $A {sep_token} $B:1 {sep_to
 _TWICE = ("{cls_token} $A {sep_token}", "{cls_token} $A {sep_token} {sep_token} $B {sep_token}")
 _FINAL = ("$A {eos_token}", "$A {eos_token} $B {eos_token}")
 _MASK = ("mask_token",)
-
 _BERT = TokenizerClass(("vocab.txt",), vocabulary_files.bert, default_tokens.BERT, _TYPED, cuts=_MARKS)
-_ROBERTA = TokenizerClass(_PAIRS, vocabulary_files.gpt2, default_tokens.ROBERTA, _TWICE, _MASK, cuts=_BYTES)
+_ROBERTA = TokenizerClass(
+    _PAIRS, vocabulary_files.gpt2, default_tokens.ROBERTA, _TWICE, _MASK, cuts=_BYTES,
+    differs=class_differences.dropped_mask,
+)  # fmt: skip
 _BOS_EOS = ("{bos_token} $A {eos_token}", "{bos_token} $A {eos_token} {eos_token} $B {eos_token}")
 
 
@@ -94,6 +97,7 @@ def _fairseq(template: tuple[str, str] | None, codes: list[str], scheme: str = "
     return TokenizerClass(
         (name,), build, default_tokens.ROBERTA, template, _MASK, scheme=languages.SCHEMES.get(scheme),
         cuts=_APART if splits_spaces else _WORDS,
+        differs=class_differences.dropped_languages if splits_spaces else class_differences.kept_spaces,
     )  # fmt: skip
 
 
@@ -168,11 +172,11 @@ CLASSES: Mapping[str, TokenizerClass] = {
         default_tokens.LLAMA,
         adds_bos=True,
         cuts={"a b": ("a\u2581b",)},
-        differs=class_differences.legacy_spaces,
+        differs=class_differences.defaults_of_llama,
     ),
 }
 
-# The models that have the tokenizer of another, by model_type.
+# The models that have another's tokenizer, by model_type.
 _AS = {"clip_text_model": "clip", "gpt_neo": "gpt2", "mistral": "llama", "qwen3": "qwen2"}
 _AS |= dict.fromkeys(("longt5", "mt5", "switch_transformers"), "t5")
 _REMEDY = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
@@ -247,9 +251,8 @@ def _with_special(rules: TokenizerClass, build: "Build", files: TokenizerFiles) 
     names |= {field: token.content for field, token in files.special.items()}
     vocabulary_checks.check_pieces(files, rules.files[-1], rules.special, rules.template is not None)
     tokenizer = build(files, names)
-    vocabulary_checks.check_special(files, rules.files[0], tokenizer, rules.special)
-    own = vocabulary_checks.other_kind(tokenizer, rules.files, rules.model, files)
-    for sentence in (*rules.differs(files), *own):
+    vocabulary_checks.check_special(files, rules.files, tokenizer, rules.special, rules.model)
+    for sentence in rules.differs(files):
         warnings.warn(sentence, stacklevel=2)
     tokenizer_files.add_tokens(tokenizer, files, _named(tokenizer, rules, files))
     tokenizer.post_processor = post_processor(tokenizer, rules, files, names)
@@ -260,7 +263,7 @@ def _named(tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles)
     """The special tokens with a field. A default one that the vocabulary lacks is left out: no model has its vector."""
     from tokenizers import AddedToken
 
-    for field in tokenizer_files.SPECIAL:
+    for field in extra_tokens.SPECIAL:
         token = files.special.get(field)
         if token is None and field in files.fields:  # null: there is none
             continue
@@ -291,10 +294,6 @@ def post_processor(
     single, pair = ([part.format(**names) for part in template] for template in templates)
     used = {part.removesuffix(":1") for part in (*single, *pair)} - {"$A", "$B"}
     ids = {name: tokenizer.token_to_id(name) for name in used}
-    if missing := sorted(name for name in used if ids[name] is None):
-        raise ValueError(
-            f"its vocabulary has no {', '.join(missing)}, which tokenizer_class={class_name(files)} puts around texts"
-        )
-    return processors.TemplateProcessing(
-        single=single, pair=pair, special_tokens=[(name, ids[name]) for name in sorted(used)]
-    )
+    vocabulary_checks.check_frame(files, rules.files[0], class_name(files), templates[0], ids)
+    special = [(name, ids[name]) for name in sorted(used)]
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)

@@ -5,32 +5,23 @@ the same thing in two ways, nothing is taken: the error names both.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tfm.options.choices import Range, check_object, check_type
 from tfm.options.json_text import read_object
 from train.files.strict_json import json_text
+from train.text import extra_tokens
+from train.text.extra_tokens import MAP, SPECIAL, token_of
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
-# The fields of special tokens, in the order in which transformers adds them to a vocabulary.
-SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-
-MAP = "special_tokens_map.json"
 UNKNOWN = "\U000132f9"  # a character that no tokenizer knows
-_CONFIG, _ADDED, _DECODER = "tokenizer_config.json", "added_tokens.json", "added_tokens_decoder"
+_CONFIG, _ADDED, _DECODER = "tokenizer_config.json", "added_tokens.json", extra_tokens.DECODER
 _Id = Annotated[int, Range(0, 1 << 24)]
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space")
-EXTRA = ("additional_special_tokens", "extra_special_tokens")
-_OBJECTS = (*EXTRA, "model_specific_special_tokens")
-# With these, special tokens of a SentencePiece model are not read from it.
-_WITHOUT_PIECES = ("tokenizer.json", "vocab.json")
-_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
-
-
 GENERIC = ("", "PreTrainedTokenizer", "TokenizersBackend")  # names of classes that say nothing of the files
 
 # Models whose tokenizer.json transformers 5 follows, whatever class their folders name.
@@ -104,23 +95,23 @@ def read(folder: Path) -> TokenizerFiles:
     _compare(folder, options, special_map)
     sources = (options,) if _DECODER in options else (options, special_map)
     fields = {name: value for source in sources for name, value in source.items() if value is not None}
+    if options.get("init_inputs"):
+        warnings.warn(f"{folder / _CONFIG}: init_inputs is not read; transformers takes it for arguments", stacklevel=2)
     for field in SPECIAL:
         if fields.get(field) == "":
             warnings.warn(
                 f"{folder}: {field} is empty, where transformers takes unk_token: there is none", stacklevel=2
             )
-    special = {field: _added(folder, field, fields[field]) for field in SPECIAL if fields.get(field)}
-    names = {token.content for token in special.values()}
-    extra = [token for source in (options, special_map) for token in _extra(folder, source)]
-    names |= {token.content for token in extra}
-    _say_lost(folder, options, special_map)
+    special = {field: token_of(folder, field, fields[field]) for field in SPECIAL if fields.get(field)}
+    extra = extra_tokens.read(folder, options, special_map)
     flagged = frozenset(field for source in sources for field in SPECIAL if isinstance(source.get(field), dict))
-    numbered = _numbered(folder, options, names)
+    numbered = _numbered(folder, options, {token.content for token in special.values()} | extra.marked)
+    extra_tokens.say_lost(folder, extra, {token.content for token in numbered.values()})
     _compare_flags({field: special[field] for field in flagged & special.keys()}, numbered)
     model_type = check_object(f"{folder / 'config.json'}: ", model, {"model_type": str | None}).get("model_type") or ""
     class_name = _class_name(folder, options, model, model_type)
     fields = {**dict.fromkeys(name for source in sources for name in source), **fields}
-    return TokenizerFiles(folder, class_name, model_type, options, fields, special, flagged, numbered, extra)
+    return TokenizerFiles(folder, class_name, model_type, options, fields, special, flagged, numbered, extra.tokens)
 
 
 def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[AddedToken]" = ()) -> None:
@@ -170,26 +161,13 @@ def _class_name(folder: Path, options: Mapping[str, object], model: Mapping[str,
 def _compare(folder: Path, options: Mapping[str, object], special_map: Mapping[str, object]) -> None:
     """Raises ValueError for a special token that the two files have in two ways."""
     for field in SPECIAL:
-        texts = [_added(folder, field, source[field]).content for source in (options, special_map) if source.get(field)]
+        texts = [
+            token_of(folder, field, source[field]).content for source in (options, special_map) if source.get(field)
+        ]
         if len(set(texts)) > 1:
             raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and {texts[1]!r} in {MAP}; make them equal")
         if texts and _DECODER not in options and special_map.get(field, "") is None:
             raise ValueError(f"{field} is {texts[0]!r} in {_CONFIG} and null in {MAP}; make them equal")
-
-
-def _say_lost(folder: Path, options: Mapping[str, object], special_map: Mapping[str, object]) -> None:
-    """Warns of special tokens in special_tokens_map.json that transformers 5 leaves out: where another file has some,
-    and those of one field where a SentencePiece model has special tokens itself."""
-    own = {token.content for token in _extra(folder, options)}
-    has_pieces = any(folder.glob("*.model")) and not any((folder / name).exists() for name in _WITHOUT_PIECES)
-    dropped = special_map if own or _DECODER in options else {EXTRA[0]: special_map.get(EXTRA[0])} if has_pieces else {}
-    lost = [token.content for token in _extra(folder, dropped) if token.content not in own]
-    if lost:
-        warnings.warn(
-            f"{folder / MAP} has {EXTRA[0]} or {EXTRA[1]} such as {lost[0]}, which {_CONFIG} has not: they are "
-            "added, and transformers 5 leaves them out",
-            stacklevel=2,
-        )
 
 
 def _compare_flags(special: "Mapping[str, AddedToken]", numbered: "Mapping[int, AddedToken]") -> None:
@@ -208,23 +186,6 @@ def _compare_flags(special: "Mapping[str, AddedToken]", numbered: "Mapping[int, 
                 )
 
 
-def _extra(folder: Path, source: Mapping[str, object]) -> "Iterator[AddedToken]":
-    """Special tokens beside `SPECIAL`, of either file: in a list, an object of names and tokens, or a field's own."""
-    lists = [source.get(field) for field in EXTRA]
-    if all(lists) and all(isinstance(values, list) for values in lists) and lists[0] != lists[1]:
-        raise ValueError(f"{EXTRA[0]} and {EXTRA[1]} of {folder} differ; make them equal, or remove one")
-    for field in _OBJECTS:
-        values = source.get(field) or []
-        if not isinstance(values, list if field == EXTRA[0] else list | dict):
-            raise ValueError(f"{field}={values!r} must be a list")
-        for value in values.values() if isinstance(values, dict) else values:
-            yield _added(folder, field, value)
-    for field, value in source.items():
-        is_token = isinstance(value, str) or (isinstance(value, dict) and "content" in value and "__type" in value)
-        if field.endswith("_token") and field not in SPECIAL and value and is_token:
-            yield _added(folder, field, value)
-
-
 def _numbered(folder: Path, options: Mapping[str, object], special: set[str]) -> "dict[int, AddedToken]":
     """The tokens of added_tokens_decoder and of added_tokens.json."""
     from tokenizers import AddedToken
@@ -234,7 +195,7 @@ def _numbered(folder: Path, options: Mapping[str, object], special: set[str]) ->
     for key, value in check_type(where, options.get(_DECODER) or {}, dict[str, dict]).items():
         if not key.isdecimal():
             raise ValueError(f"{where} has the key {key!r}, where an id must stand")
-        tokens[int(key)] = _added(folder, f"added_tokens_decoder.{key}", value)
+        tokens[int(key)] = token_of(folder, f"added_tokens_decoder.{key}", value)
     ids = {token.content: index for index, token in tokens.items()}
     for text, index in check_type(_ADDED, _object(folder / _ADDED), dict[str, _Id]).items():
         if ids.setdefault(text, index) != index:
@@ -244,19 +205,3 @@ def _numbered(folder: Path, options: Mapping[str, object], special: set[str]) ->
         if tokens[index].content != text:
             raise ValueError(f"id {index} is {tokens[index].content!r} and {text!r} in {_ADDED}; remove one")
     return tokens
-
-
-def _added(folder: Path, field: str, value: object) -> "AddedToken":
-    """A token that a file gives as its text, or as an object with its flags."""
-    from tokenizers import AddedToken
-
-    if isinstance(value, str):
-        return AddedToken(value, normalized=False, special=True)
-    hints = dict.fromkeys(_FLAGS, bool | None)
-    fields = check_object(f"{folder}: {field}.", check_type(field, value, dict), {"content": str | None, **hints})
-    content = fields.get("content")
-    if not content:
-        raise ValueError(f"{field}={value!r} has no content")
-    flags = {name: fields[name] for name in _FLAGS if fields.get(name) is not None}
-    is_special = flags.pop("special", not field.startswith("added_tokens_decoder"))
-    return AddedToken(content, special=is_special, **{"normalized": not is_special} | flags)

@@ -1,7 +1,7 @@
 """Where the vocabulary of a folder without tokenizer.json and the fields of the folder do not fit each other."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from train.text.tokenizer_files import UNKNOWN, TokenizerFiles
@@ -35,16 +35,27 @@ def check_pieces(files: TokenizerFiles, vocabulary: str, special: Mapping[str, s
             warnings.warn(f"{field} is not read: the class says what stands around texts", stacklevel=2)
 
 
-def check_special(files: TokenizerFiles, vocabulary: str, tokenizer: "Tokenizer", special: Mapping[str, str]) -> None:
-    """Raises ValueError where unknown characters have no token; warns of special tokens of the class that are absent.
+def check_special(
+    files: TokenizerFiles, names: tuple[str, ...], tokenizer: "Tokenizer", special: Mapping[str, str], kind: str
+) -> None:
+    """Raises ValueError where unknown characters have no token; warns of special tokens of the class that are absent,
+    and of a SentencePiece model that is none of `kind`, as transformers 5 reads it.
 
-    tokenizer: made of the file `vocabulary`, without tokens beside it; special: the tokens of the class by their field
+    tokenizer: made of the files `names`, without tokens beside them; special: the tokens of the class by their field
     """
+    vocabulary, own_kind = names[0], type(tokenizer.model).__name__
+    if len(names) == 1 and vocabulary.endswith(".model") and own_kind != kind:
+        warnings.warn(
+            f"{vocabulary} is a model of {own_kind}, which transformers 5 reads as one of {kind} for "
+            f"tokenizer_class={files.class_name}: words are cut in another way there",
+            stacklevel=2,
+        )
     try:
         tokenizer.encode(UNKNOWN)
     except Exception as error:  # the library raises that bare
         unknown = files.name("unk_token", special.get("unk_token", ""))
-        raise ValueError(f"unk_token={unknown} is no token of {vocabulary}; name one that is") from error
+        of_class = "" if "unk_token" in files.special else f" of tokenizer_class={files.class_name}"
+        raise ValueError(f"unk_token={unknown}{of_class} is no token of {vocabulary}; name one that is") from error
     added = {token.content for token in (*files.numbered.values(), *files.extra)}
     for field, default in special.items():
         if field in files.fields or default in added or tokenizer.token_to_id(default) is not None:
@@ -54,14 +65,18 @@ def check_special(files: TokenizerFiles, vocabulary: str, tokenizer: "Tokenizer"
         warnings.warn(f"{vocabulary} lacks {default}, the {field} of the class{reason}: there is none", stacklevel=2)
 
 
-def other_kind(tokenizer: "Tokenizer", vocabulary: tuple[str, ...], model: str, files: TokenizerFiles) -> Iterator[str]:
-    """What transformers 5 does with a SentencePiece model of another kind than `model`, that of its class.
+def check_frame(
+    files: TokenizerFiles, vocabulary: str, class_name: str, template: list[str], ids: Mapping[str, int | None]
+) -> None:
+    """Raises ValueError where a class puts a token around texts whose field is null, or which the vocabulary lacks.
 
-    vocabulary: the names of the files of the class
+    vocabulary: its file; template: the frame of a text, with the fields of its tokens; ids: of those tokens
     """
-    name, kind = vocabulary[0], type(tokenizer.model).__name__
-    if len(vocabulary) == 1 and name.endswith(".model") and kind != model:
-        yield (
-            f"{name} is a model of {kind}, which transformers 5 reads as one of {model} for "
-            f"tokenizer_class={files.class_name}: words are cut in another way there"
+    for field, value in files.fields.items():
+        if value is None and f"{{{field}}}" in template:
+            raise ValueError(f"{field} is null, and tokenizer_class={class_name} puts it around texts; name it")
+    if missing := sorted(name for name, index in ids.items() if index is None):
+        raise ValueError(
+            f"{vocabulary} has no {', '.join(missing)}, which tokenizer_class={class_name} puts around texts; correct "
+            "the names"
         )

@@ -18,8 +18,7 @@ from train.text.tokenizer_kinds import Casing, word_pieces
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# The special tokens of a tokenizer, by their field.
-Names = Mapping[str, str]
+Names = Mapping[str, str]  # the special tokens of a tokenizer, by their field
 # The pieces of a SentencePiece model -> those of the tokenizer, in the order of their ids.
 Layout = Callable[[list[Piece], Names, TokenizerFiles], list[Piece]]
 
@@ -120,8 +119,8 @@ def sentencepiece(
         model = sentencepiece_model.parse((files.folder / file_name).read_bytes())
         model = model._replace(pieces=layout(model.pieces, names, files))
         tokenizer = sentencepiece_model.convert(model)
-        prepare = sentencepiece_model.character_map if splits_spaces else sentencepiece_model.normalizer
-        tokenizer.normalizer = prepare(model._replace(add_dummy_prefix=False))
+        prepare = sentencepiece_model.character_map if splits_spaces else sentencepiece_model.cleaner
+        tokenizer.normalizer = prepare(model)
         # Spaces are marked here: a normalizer would mark them in tokens beside the vocabulary too.
         steps: list = [pre_tokenizers.WhitespaceSplit() if splits_spaces else None]
         steps += [pre_tokenizers.Metaspace(SPACE, "always"), tokenizer.pre_tokenizer]
@@ -144,9 +143,8 @@ def llama(files: TokenizerFiles, names: Names) -> "Tokenizer":
     spaced = model._replace(add_dummy_prefix=model.add_dummy_prefix and files.option("add_prefix_space", True))
     tokenizer = sentencepiece_model.convert(spaced)
     if spaced.add_dummy_prefix and not files.option("legacy", True):
-        plain = sentencepiece_model.convert(spaced._replace(add_dummy_prefix=False))
-        steps = [pre_tokenizers.Metaspace(SPACE, "first", split=False), plain.pre_tokenizer]
-        tokenizer.normalizer = plain.normalizer
+        steps = [pre_tokenizers.Metaspace(SPACE, "first", split=False), tokenizer.pre_tokenizer]
+        tokenizer.normalizer = sentencepiece_model.cleaner(spaced)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step for step in steps if step])
     return tokenizer
 
@@ -262,9 +260,11 @@ def fairseq(*languages: str) -> Layout:
     """fairseq's four special tokens in place of SentencePiece's three; languages and the mask after the pieces."""
 
     def layout(pieces: list[Piece], names: Names, files: TokenizerFiles) -> list[Piece]:
+        if absent := [field for field in ("bos_token", "eos_token") if files.fields.get(field, "") is None]:
+            raise ValueError(f"{absent[0]} is null, and a piece of the vocabulary; remove the field")
         begin, pad, end = _control(names[field] for field in ("bos_token", "pad_token", "eos_token"))
-        unknown = Piece(names["unk_token"], 0.0, UNKNOWN)
-        return [begin, pad, end, unknown, *_after_specials(pieces), *_control(languages), _mask(names)]
+        first = [begin, pad, end, Piece(names["unk_token"], 0.0, UNKNOWN)]
+        return [*first, *_after_specials(pieces), *_control(languages), _mask(names)]
 
     return layout
 
