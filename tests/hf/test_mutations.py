@@ -24,6 +24,7 @@ HASHED = ("reformer", "ReformerModelWithLMHead")
 T5 = ("t5", "T5ForConditionalGeneration")
 LONG_T5 = ("longt5", "LongT5ForConditionalGeneration")
 LLAMA = ("llama", "LlamaForCausalLM")
+SWIN = ("swin", "SwinModel")
 VIT = ("vit", "ViTForImageClassification")
 GPT2 = ("gpt2", "GPT2LMHeadModel")
 QWEN = ("qwen2", "Qwen2ForCausalLM")
@@ -88,6 +89,7 @@ def saved(tmp_path_factory):
         (DEBERTA, "position_biased_input", ABSENT, r"\(.*position_biased_input=absent, where False fits"),
         (SWITCH, "num_layers", 3, r"of 3 layers \(num_layers=3\), so encoder_sparse_step=3"),
         (QWEN, "num_hidden_layers", 3, "2 layer_types and num_hidden_layers=3, which must be equal"),
+        (SWIN, "mlp_ratio", 8.05, r"\(mlp_ratio=8.05, where 4.0 fits\)"),
     ],
 )
 def test_refused_with_the_field(saved, tmp_path, model, field, value, sentence):

@@ -115,7 +115,31 @@ def test_a_folder_that_transformers_5_saved(tmp_path):
     assert palette.read_hf(tmp_path, tfm.Config()) == processor
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**CLIP, "size": 240}))
     with pytest.raises(
-        ValueError, match=r"processor_config.json and .*preprocessor_config.json differ in size \(230 and"
+        ValueError,
+        match=r"processor_config.json: image_processor and .*preprocessor_config.json differ in size \(230 and",
+    ):
+        palette.read_hf(tmp_path, tfm.Config())
+
+
+def test_a_processor_of_videos(tmp_path):
+    """transformers 5 writes it into a file of its own, or into a field of the joint one."""
+    fields = {"video_processor_type": "VivitVideoProcessor", "size": {"shortest_edge": 230}, "do_sample_frames": False}
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(fields))
+    with pytest.warns(UserWarning, match="the processor has do_sample_frames, offset, which change nothing"):
+        processor = of_fields(fields | {"offset": False})
+    assert (processor.size, processor.rescale, processor.mean[0]) == (230, 1 / 127.5, 1.5)
+    with pytest.warns(UserWarning, match="do_sample_frames"):
+        assert palette.read_hf(tmp_path, tfm.Config()) == processor
+    older = {"image_processor_type": "VivitImageProcessor", "size": {"shortest_edge": 240}}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(older))
+    with pytest.raises(
+        ValueError, match=r"video_preproc.*json and .*preprocessor_config.json differ in size \(230 and"
+    ):
+        palette.read_hf(tmp_path, tfm.Config())
+    (tmp_path / "preprocessor_config.json").unlink()
+    (tmp_path / "processor_config.json").write_text(json.dumps({"video_processor": fields | {"resample": 3}}))
+    with pytest.raises(
+        ValueError, match=r"processor_config.json: video_processor and .*video_pre.* differ in resample"
     ):
         palette.read_hf(tmp_path, tfm.Config())
 

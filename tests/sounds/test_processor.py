@@ -27,7 +27,9 @@ def test_frames_follow_from_seconds(tmp_path):
 def test_a_joint_file_of_transformers_5(tmp_path):
     assert read(tmp_path, {"feature_extractor": FIELDS}, "processor_config.json") == SMALL
     assert read(tmp_path, FIELDS | {"nb_max_frames": 200}) == SMALL
-    with pytest.raises(ValueError, match=r"processor_config.json and .* differ in size \(200 and 300\)"):
+    with pytest.raises(
+        ValueError, match=r"processor_config.json: feature_extractor and .* differ in size \(200 and 300\)"
+    ):
         read(tmp_path, FIELDS | {"chunk_length": 3})
 
 

@@ -34,7 +34,8 @@ TOKENIZER_FILES = tuple(
     """
     tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json merges.txt
     spiece.model spm.model tokenizer.model sentencepiece.bpe.model source.spm target.spm target_tokenizer.json
-    chat_template.jinja preprocessor_config.json processor_config.json generation_config.json
+    chat_template.jinja preprocessor_config.json video_preprocessor_config.json processor_config.json
+    generation_config.json
     """.split()
 )
 

@@ -176,8 +176,8 @@ def _alternatives(
     """Values that a field may have had when a tensor was written, most likely first.
 
     A number is tried with the sizes of the tensor, with the layers up to that in its name, in proportion to the sizes,
-    inversely or as the side of a picture, and with the other numbers of config.json where the tensor is missing; a list
-    backwards; a field that is absent with values of several types.
+    inversely or as the side of a picture, and with the other numbers of config.json where the tensor is missing; a
+    fraction in proportion to the sizes; a list backwards; a field that is absent with values of several types.
 
     shapes: of the tensor, the one that config.json promises and the one in the folder
     """
@@ -194,10 +194,11 @@ def _alternatives(
         values += [*sizes, *range(1, 17), *PROBES, False]
     elif isinstance(stated, bool):
         values.append(not stated)
-    elif isinstance(stated, int):
+    elif isinstance(stated, int | float):
         ratios = [Fraction(expected, stored) for expected, stored in zip(promised, shape, strict=False) if stored]
-        scales = [float(ratio) ** power for ratio in ratios if ratio for power in (1, -1, -0.5)]
-        values += [*sizes, *(int(stated * scale + 1e-6) for scale in scales)]
+        scaled = [stated * float(ratio) ** power for ratio in ratios if ratio for power in (1, -1, -0.5)]
+        values += sizes if isinstance(stated, int) else []
+        values += [int(value + 1e-6) if isinstance(stated, int) else float(f"{value:.2g}") for value in scaled]
     elif isinstance(stated, list):
         values.append(stated[::-1])
     return [value for value in {repr(value): value for value in values}.values() if value != stated]  # 1 is no True

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from tfm.config.model import Config
     from train.settings.schema import Run
 
-# The processor of pictures or sounds in a Hugging Face folder; transformers 5 writes that of pictures, or sounds, with
-# texts into a field of the second file.
+# The processor of pictures, videos or sounds in a Hugging Face folder; transformers 5 writes that of pictures, or
+# sounds, with texts into a field of the second file, and that of videos into a file or a field of its own.
 FILES = ("preprocessor_config.json", "processor_config.json")
+VIDEO_FILE, VIDEO_PART = "video_preprocessor_config.json", "video_processor"
 
 
 def _no_hf_folder(*_: object) -> NoReturn:
@@ -74,26 +75,38 @@ def read_folder(folder: Path, part: str, read: Callable[[dict[str, Any]], Record
     Raises UserError where no file has them or `read` refuses them, and ValueError where two files differ.
     """
     plain, joint = (folder / name for name in FILES)
-    nested = read_object(joint).get(part) if joint.is_file() else None
-    sources = {} if nested is None else {joint: check_type(f"{joint}: {part}", nested, dict[str, Any])}
-    if plain.is_file():
-        sources[plain] = read_object(plain)
+    nested = read_object(joint) if joint.is_file() else {}
+    is_picture = part == "image_processor"
+    sources: dict[str, dict[str, Any]] = {}
+    for name in (part, VIDEO_PART) if is_picture else (part,):
+        if nested.get(name) is not None:
+            sources[f"{joint}: {name}"] = check_type(f"{joint}: {name}", nested[name], dict[str, Any])
+    for path in (folder / VIDEO_FILE, plain) if is_picture else (plain,):
+        if path.is_file():
+            sources[str(path)] = read_object(path)
     if not sources:
         raise UserError(
             f"{folder} has no {plain.name}, and no {joint.name} with {part}; take it from the folder in which the "
             "model was published"
         )
-    records = []
-    for path, fields in sources.items():
-        with user_errors(str(path)):
-            records.append(read(dict(fields)))
-    first, last = (vars(records[place]) for place in (0, -1))
+    records: dict[str, Record] = {}
+    for place, fields in sources.items():
+        with user_errors(place):
+            records[place] = read(dict(fields))
+    first, *rest = sources
+    for place in rest:
+        _check_equal(first, vars(records[first]), place, vars(records[place]))
+    return records[first]
+
+
+def _check_equal(first: str, values: Mapping[str, object], second: str, others: Mapping[str, object]) -> None:
     difference = [
-        f"{name} ({first[name]!s:.99} and {last.get(name)!s:.99})" for name in first if first[name] != last.get(name)
+        f"{name} ({values[name]!s:.99} and {others.get(name)!s:.99})"
+        for name in values
+        if values[name] != others.get(name)
     ]
     if difference:
-        raise ValueError(f"{joint} and {plain} differ in {', '.join(difference)}; remove one of them")
-    return records[0]
+        raise ValueError(f"{first} and {second} differ in {', '.join(difference)}; remove one of them")
 
 
 def _tokenizer_texts(tokenizer: AnyTokenizer) -> tuple[str, ...]:

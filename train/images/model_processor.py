@@ -41,8 +41,9 @@ def check_processor(processor: AnyProcessor, model: Config):
     required = model.length if of_palette else picture_shape(model)
     if shape != required:
         raise UserError(
-            f"the model reads pictures of {_sides(required)} pixels, and their processor makes {_sides(shape)}; leave "
-            "--model.input and --model.length out, or train without --init"
+            f"the model reads pictures of {_sides(required)} pixels (image_size and num_channels of config.json, or "
+            f"--model.input), and their processor makes {_sides(shape)} (size, crop_size and image_mean of "
+            "preprocessor_config.json); correct one of them, leave --model.input out, or train without --init"
         )
 
 

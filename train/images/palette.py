@@ -182,10 +182,14 @@ def _of_fields(fields: dict[str, Any], default_class: str) -> AnyProcessor:
 
 def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
-    processor = read_folder(folder, "image_processor", lambda fields: _of_fields(fields, model_class(folder)))
-    if isinstance(processor, ImageProcessor):
-        return dataclasses.replace(processor, frames=video_frames(model.input))
-    return processor
+
+    def of_fields(fields: dict[str, Any]) -> AnyProcessor:
+        processor = _of_fields(fields, model_class(folder))
+        if isinstance(processor, ImageProcessor):
+            return dataclasses.replace(processor, frames=video_frames(model.input))
+        return processor
+
+    return read_folder(folder, "image_processor", of_fields)
 
 
 def save_hf(processor: AnyProcessor, task: MarksTexts, run: "Run", folder: Path):

@@ -99,8 +99,8 @@ _OF_MODELS = {
 
 # What all classes read.
 _READ = set(
-    """image_processor_type feature_extractor_type do_pad do_resize size default_to_square do_center_crop crop_size
-    do_normalize image_mean image_std do_rescale rescale_factor resample""".split()
+    """image_processor_type video_processor_type feature_extractor_type do_pad do_resize size default_to_square
+    do_center_crop crop_size do_normalize image_mean image_std do_rescale rescale_factor resample""".split()
 )
 # What changes no picture here, and why.
 IGNORED = {
@@ -115,7 +115,7 @@ IGNORED = {
     ),
 }
 
-_ENDINGS = ("ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor")
+_ENDINGS = ("ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor", "VideoProcessor")
 
 
 def model_class(folder: Path) -> str:
@@ -173,16 +173,15 @@ _STATISTICS = ("image_mean", "image_std")
 
 def class_defaults(fields: Mapping[str, Any], default_class: str) -> Defaults:
     """The defaults of the class that a file names. Raises ValueError for a class that is not known here."""
-    name = str(
-        fields.get("image_processor_type") or fields.get("feature_extractor_type") or f"{default_class}{_ENDINGS[0]}"
-    )
+    types = (fields.get(f"{kind}_type") for kind in ("video_processor", "image_processor", "feature_extractor"))
+    name = str(next(filter(None, types), f"{default_class}{_ENDINGS[0]}"))
     ending = next((ending for ending in _ENDINGS if name.endswith(ending)), "")
     kind = name.removesuffix(ending)
     if kind not in DEFAULTS:
         raise ValueError(
             f"image_processor_type={name} is not known here; known are {', '.join(DEFAULTS)}, each with {_ENDINGS[0]}"
         )
-    return DEFAULTS[kind]
+    return DEFAULTS[kind]._replace(reads=("num_frames",)) if ending == "VideoProcessor" else DEFAULTS[kind]
 
 
 def _crop(fields: Mapping[str, Any], defaults: Defaults) -> tuple[int, int]:

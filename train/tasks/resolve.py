@@ -26,6 +26,9 @@ ALIASES = {
     "teacher": "teacher.folder",
 }
 
+# A folder with one of them brings its own processor of pictures, videos or sounds.
+_PROCESSOR_FILES = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
+
 # What may differ between a saved run and its resumption; evaluations stay comparable, for one of them is the best.
 MAY_CHANGE = (
     *("steps", "stop_at", "resume", "out", "log.", "eval.every", "eval.final", "eval.patience"),
@@ -178,7 +181,7 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     if origin and origin.text and trained:
         raise UserError(f"--{origin.flag}={origin.text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
     processing = [name for name in texts if name.startswith(_OF_PROCESSING)]
-    if source and processing and origin and Path(origin.text, "preprocessor_config.json").is_file():
+    if source and processing and origin and any(Path(origin.text, name).is_file() for name in _PROCESSOR_FILES):
         flag = texts[processing[0]].flag
         kind = "sounds" if processing[0].startswith("task.sound.") else "pictures"
         raise UserError(f"--{origin.flag}={origin.text} brings its own processor of {kind}; leave --{flag} out")

@@ -207,6 +207,9 @@ def test_a_folder_of_transformers_classifies(home):
     code, out, err = call(export.main, "--run=vit", "--to=again")
     assert (code, max(json.loads(out).values())) == (0, pytest.approx(0, abs=1e-5)), err
     assert (home / "again/preprocessor_config.json").read_text() == processor_text(processor)
+    (home / "vit/preprocessor_config.json").write_text(processor_text(ImageProcessor((12, 12), None, (0.4,), (0.3,))))
+    code, _, err = call(predict.main, "--run=vit", "--file=*.png")
+    assert (code, "their processor makes 12 x 12 x 1 (size, crop_size and image_mean" in err) == (2, True), err
     (home / "vit/preprocessor_config.json").unlink()
     code, _, err = call(predict.main, "--run=vit", "--file=*.png")
     assert (code, "vit has no preprocessor_config.json, and no processor_config.json" in err) == (2, True), err

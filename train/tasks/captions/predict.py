@@ -15,6 +15,7 @@ from train.data.batching import row_batches
 from train.data.sources import files
 from train.data.tokens import in_memory
 from train.images import sources
+from train.images.model_processor import check_processor
 from train.screens.finite import checked
 from train.settings.predict import PredictOptions
 from train.tasks.captions.rows import TextFrame, until_end
@@ -128,6 +129,7 @@ def _text_fields(folder: Any, texts: Sequence[str], log: Any) -> dict[str, np.nd
 def _image_vectors(params: Any, folder: Any, pictures: Sequence[Any]) -> np.ndarray:
     """Vectors of pictures, float32 [B,D]."""
     processor = folder.processor.images
+    check_processor(processor, folder.config.model.in_images())
     pixels = np.stack([processor.prepare(sources.opened(picture, processor.channels)) for picture in pictures])
     return np.asarray(checked(_encode_images, params, folder.config.model, processor.normalize(pixels)))
 

@@ -12,6 +12,7 @@ import tfm
 from train import UserError
 from train.data.batching import row_batches
 from train.images import sources, videos
+from train.images.model_processor import check_processor
 from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.images import video_frames
@@ -44,6 +45,7 @@ def predict(
             f"--run={folder.path} holds a model without a head of classes; fine-tune it first with --task=image --init"
         )
     run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
+    check_processor(processor, run.model)
     if pictures and (to := pictures[0]["attention"]) and not attention.has_weights(params, run.model):
         reason = (
             "its stages have several grids" if run.model.stages else f"--model.mixer={run.model.mixer.name} has none"
