@@ -77,7 +77,7 @@ def read_folder(folder: Path, part: str, read: Callable[[dict[str, Any]], Record
     plain, joint = (folder / name for name in FILES)
     nested = read_object(joint) if joint.is_file() else {}
     is_picture = part == "image_processor"
-    sources: dict[str, dict[str, Any]] = {}
+    sources: dict[str, Mapping[str, object]] = {}
     for name in (part, VIDEO_PART) if is_picture else (part,):
         if nested.get(name) is not None:
             sources[f"{joint}: {name}"] = check_type(f"{joint}: {name}", nested[name], dict[str, Any])

@@ -7,7 +7,7 @@ A run folder keeps the palette in preprocessor_config.json, as `clusters`, as tr
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,7 +183,7 @@ def _of_fields(fields: dict[str, Any], default_class: str) -> AnyProcessor:
 def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
 
-    def of_fields(fields: dict[str, Any]) -> AnyProcessor:
+    def of_fields(fields: Mapping[str, object]) -> AnyProcessor:
         processor = _of_fields(fields, model_class(folder))
         if isinstance(processor, ImageProcessor):
             return dataclasses.replace(processor, frames=video_frames(model.input))
