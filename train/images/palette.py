@@ -167,7 +167,7 @@ def read(path: Path) -> AnyProcessor:
     return _of_fields(read_object(path), "ViT")
 
 
-def _of_fields(fields: dict[str, Any], default_class: str) -> AnyProcessor:
+def _of_fields(fields: Mapping[str, Any], default_class: str) -> AnyProcessor:
     """A processor from the fields of a file. Raises ValueError for those that it cannot follow."""
     processor = of_fields(fields, default_class)
     if "clusters" not in class_defaults(fields, default_class).reads:
