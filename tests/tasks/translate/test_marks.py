@@ -73,6 +73,8 @@ def test_languages_that_a_folder_names_itself():
     assert marks.of_folder(tokenizer("MBartTokenizer"), 5)["task.target_language"] == "fr_XX"
     assert marks.of_folder(tokenizer("MBartTokenizer"), 2)["task.target_language"] == ""
     assert marks.of_folder(tokenizer("BartTokenizer"), 2) == {}
+    with pytest.warns(UserWarning, match="decoder_start_token_id=7, '.*', is no special token: transformers writes it"):
+        assert marks.of_folder(tokenizer("BartTokenizer"), 7) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What stands around sources and translations: the marks of texts, and of languages where a model has several."""
 
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING
 
 from tfm.options.errors import suggest
@@ -56,7 +57,15 @@ def generation(tokenizer: AnyTokenizer, task: Translate) -> "FolderGeneration | 
 
 
 def of_folder(tokenizer: AnyTokenizer, start: int) -> dict[str, str]:
-    """The options of a run with the languages that a folder itself names; `start` is the token of the decoder."""
+    """The options of a run with the languages that a folder itself names; `start` is the token of the decoder, of which
+    a warning says whether transformers writes it."""
+    added = tokenizer.get_added_tokens_decoder().get(start)
+    if added is None or not added.special:
+        warnings.warn(
+            f"decoder_start_token_id={start}, {tokenizer.id_to_token(start)!r}, is no special token: transformers "
+            "writes it before each text, and here it is left out",
+            stacklevel=2,
+        )
     folder, spoken = generation_of(tokenizer), languages.of(tokenizer)
     if spoken is None:
         return {}
