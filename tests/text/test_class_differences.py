@@ -300,3 +300,76 @@ def test_a_role_that_is_null_and_stands_around_texts(tmp_path, has_json):
 def test_a_piece_that_is_null(tmp_path):
     with pytest.raises(ValueError, match="bos_token is null, and a piece of the vocabulary; remove the field"):
         tokenizer_classes.read(write(tmp_path, XLM_R, tokenizer_class="MBartTokenizer", bos_token=None))
+
+
+def spaced(folder, **changes):
+    """A folder of mBART-50's class with tokenizer.json, whose fields are changed, and whose config.json is of mBART."""
+    path = write(folder, XLM_R, "mbart", tokenizer_class="MBart50Tokenizer", additional_special_tokens=["de_DE"])
+    saved = json.loads(tokenizer_classes.read(path).to_str())
+    (path / "tokenizer.json").write_text(json.dumps(saved | changes))
+    return path
+
+
+METASPACE = {"type": "Metaspace", "replacement": SPACE, "split": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"normalizer": None},
+            r"cuts 'a  b ' into \['a', '▁b', '▁'\], and tokenizer.json into \['a', '▁', '▁b', '▁'\]",
+        ),
+        (
+            {"pre_tokenizer": METASPACE | {"prepend_scheme": "never"}},
+            "puts a space before the first word of a text, and",
+        ),
+        (
+            {"pre_tokenizer": METASPACE | {"prepend_scheme": "first"}},
+            "puts a space behind special tokens, and tokenizer",
+        ),
+        ({"added_tokens": []}, "takes the space before <mask>, which is not among the added_tokens of tokenizer.json"),
+    ],
+)
+def test_spaces_of_a_class_with_languages(tmp_path, changes, sentence):
+    path = spaced(tmp_path)
+    saved = json.loads((path / "tokenizer.json").read_text())
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    (path / "tokenizer.json").write_text(json.dumps(saved | {"normalizer": spaces} | changes))
+    with pytest.warns(UserWarning, match=sentence):
+        hf_tokenizer.read(path, SIZES)
+
+
+def test_a_folder_that_names_no_class_has_that_of_its_model(tmp_path):
+    """Its languages stand where mBART has them, and what mBART-50's tokenizer.json does otherwise is said."""
+    path = spaced(tmp_path)
+    (path / "tokenizer_config.json").write_text(json.dumps({"unk_token": "<unk>"}))
+    with pytest.warns(UserWarning, match=r"tokenizer_class=MBartTokenizer cuts 'a\\n b ' into \['a', '▁b'\]"):
+        tokenizer = hf_tokenizer.read(path, SIZES)
+    assert tokenizer.encode("a").tokens == [f"{SPACE}a", "</s>", "en_XX"]
+
+
+def test_endings_of_words(tmp_path):
+    """The class of CLIP marks the ends of words, and writes spaces there; its tokenizer.json writes the marks."""
+    vocab = {"<|startoftext|>": 0, "<|endoftext|>": 1, "a</w>": 2, "b</w>": 3, "a": 4, "b": 5}
+    files = {"vocab.json": vocab, "merges.txt": "#version: 0.2\n"}
+    path = write(tmp_path, files, tokenizer_class="CLIPTokenizer")
+    tokenizer = tokenizer_classes.read(path)
+    tokenizer.decoder = decoders.ByteLevel()
+    saved = json.loads(tokenizer.to_str())
+    (path / "tokenizer.json").write_text(json.dumps(saved))
+    with pytest.warns(UserWarning, match=r"writes \['a</w>', 'b</w>'\] as 'a b', and tokenizer.json as 'a</w>b</w>'"):
+        hf_tokenizer.read(path, SIZES)
+    (path / "tokenizer.json").write_text(json.dumps(saved | {"model": saved["model"] | {"end_of_word_suffix": None}}))
+    with pytest.warns(UserWarning, match='has end_of_word_suffix="</w>", and tokenizer.json null'):
+        hf_tokenizer.read(path, SIZES)
+
+
+def test_a_model_without_a_configuration_has_the_tokens_of_its_class_alone(tmp_path):
+    """</s> is text for GPT-2, whose documents end in another token."""
+    vocab = {"<|endoftext|>": 0, "</s>": 1, "a": 2}
+    path = write(tmp_path, {"vocab.json": vocab, "merges.txt": "#version: 0.2\n"}, "gpt2")
+    (path / "tokenizer_config.json").unlink()
+    tokenizer = hf_tokenizer.read(path, SIZES)
+    assert "sep" not in tokenizer.ids
+    assert tokenizer.ids["eos"] == 0

@@ -46,11 +46,17 @@ def dropped_sentinels(files: TokenizerFiles) -> Iterator[str]:
 
 def dropped_languages(files: TokenizerFiles) -> Iterator[str]:
     """What transformers 5 does with the tokens of languages where the files name special tokens, and none of them."""
-    stated = [field for field in EXTRA if field in files.fields]
+    if any(field in files.fields for field in EXTRA):
+        yield from unnamed_languages(files)
+
+
+def unnamed_languages(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with the tokens of languages where the files name none of them."""
+    field = next((field for field in EXTRA if field in files.fields), EXTRA[0])
     scheme = languages.SCHEMES.get(files.class_name)
     named = [token.content for token in (*files.extra, *files.numbered.values())]
-    if stated and scheme and not any(re.fullmatch(scheme.language, text) for text in named):
-        yield f"{stated[0]} has no languages such as {scheme.source}: they are special here, and text in transformers 5"
+    if scheme and not any(re.fullmatch(scheme.token.format(f"(?:{scheme.language})"), text) for text in named):
+        yield f"{field} has no languages such as {scheme.source}: they are special here, and text in transformers 5"
 
 
 def kept_spaces(files: TokenizerFiles) -> Iterator[str]:

@@ -64,6 +64,7 @@ def configured(
     texts = side | _of_sides(sides, tokenizer) | _named(files, tokenizer) | _kept(folder, config)
     is_slow = not (folder / "tokenizer.json").exists()
     defaults = default_tokens.BY_NAME.get(_key(tokenizer_classes.class_name(files)) if is_slow else class_name, {})
+    is_known = any(tokenizer.token_to_id(token) is not None for token in defaults.values())
     prefix, _, suffix = added_tokens(tokenizer, "a")
     frame = {"cls": prefix[:1], "sep": suffix[-1:]}
     for role in CONFIGURED:
@@ -74,7 +75,7 @@ def configured(
         if token is None or tokenizer.token_to_id(token) is None:
             model_ids = model_fields.get(f"{name}_id")
             token = _token_of_id(tokenizer, name, model_ids if model_ids is None else frame.get(role) or model_ids)
-        if token is None and not config:
+        if token is None and not config and not is_known:
             token = next((usual for usual in ROLES.get(role, ()) if tokenizer.token_to_id(usual) is not None), None)
         if token is not None:
             texts[name] = token

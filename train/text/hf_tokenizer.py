@@ -109,7 +109,7 @@ def _mark_languages(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFile
         return ""
     scheme = languages.SCHEMES[name]
     source = scheme.token.format(files.text("src_lang", scheme.source))
-    if name == files.class_name and tokenizer.token_to_id(source) is not None:
+    if name == (files.class_name or tokenizer_classes.class_name(files)) and tokenizer.token_to_id(source) is not None:
         rules = tokenizer_classes.CLASSES[name]
         names = {field: files.name(field, default) for field, default in rules.special.items()}
         tokenizer.post_processor = tokenizer_classes.post_processor(tokenizer, rules, files, names)

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from train.files.strict_json import json_text
 from train.text import class_differences, tokenizer_classes, vocabulary_files
+from train.text.sentencepiece_model import SPACE
 from train.text.special import added_tokens
 from train.text.tokenizer_classes import TokenizerClass
-from train.text.tokenizer_files import UNKNOWN, TokenizerFiles
+from train.text.tokenizer_files import AS_THE_FILE, UNKNOWN, TokenizerFiles
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # What stands for the space before a word in a token.
-_SPACES = ("\u2581", "\u0120")
+_SPACES = (SPACE, "\u0120")
 
 # The steps of normalizers that no class of SentencePiece has.
 _OF_LETTERS = "Lowercase NFC NFD NFKC NFKD Nmt StripAccents BertNormalizer Prepend".split()
@@ -44,7 +45,9 @@ _FURTHER: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
 def check(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
     """Raises ValueError where tokenizer_config.json contradicts tokenizer.json on how texts are prepared, or the latter
     loses texts; warns where its class does."""
-    rules = tokenizer_classes.CLASSES.get(files.class_name)
+    is_of_file = files.model_type == "llama" or files.model_type in AS_THE_FILE  # but where a class is named
+    class_name = files.class_name or ("" if is_of_file else tokenizer_classes.class_name(files))
+    rules = tokenizer_classes.CLASSES.get(class_name)
     for name, value in _prepared(tokenizer, rules, files).items():
         if files.stated(name) not in (None, value):
             said = "null" if files.options[name] is None else json_text(not value)
@@ -54,12 +57,12 @@ def check(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
     _check_unknown(tokenizer, files)
     if all(tokenizer.encode("a").special_tokens_mask) and tokenizer.model.tokenize("a"):
         raise ValueError("the post_processor of tokenizer.json drops the text itself; it must have $A")
-    if class_differences.follows_file(tokenizer, files.class_name):
+    if class_differences.follows_file(tokenizer, class_name):
         return
     difference = next(_differences(tokenizer, rules, files) if rules else _differences_of(tokenizer, files), "")
     if difference:
         warnings.warn(
-            f"{files.folder}: tokenizer_class={files.class_name} {difference}; tokenizer.json is followed", stacklevel=2
+            f"{files.folder}: tokenizer_class={class_name} {difference}; tokenizer.json is followed", stacklevel=2
         )
 
 
@@ -122,8 +125,14 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
         for name, value in _PIECES.items():
             if (own := getattr(tokenizer.model, name)) != value:
                 yield f"has {name}={json_text(value)}, and tokenizer.json {json_text(own)}"
+    ending = '"</w>"' if rules.build in (vocabulary_files.clip, vocabulary_files.openai_gpt) else "null"
+    own_ending = json_text(getattr(tokenizer.model, "end_of_word_suffix", None) or None)
+    if own_ending != ending:
+        yield f"has end_of_word_suffix={ending}, and tokenizer.json {own_ending}"
     if rules.build is vocabulary_files.llama:
         yield from _differences_of_llama(tokenizer, files)
+    elif SPACE in "".join(piece for pieces in rules.cuts.values() for piece in pieces):
+        yield from _differences_of_words_with_spaces(tokenizer, rules, files)
     yield from _differences_of_writing(tokenizer, rules)
     yield from _difference_of_frame(tokenizer, rules, files, "a", "a")
     yield from _difference_of_added(tokenizer, rules, files)
@@ -220,6 +229,22 @@ def _words(tokenizer: "Tokenizer", text: str) -> list[str]:
     return [prepared] if step is None else [piece for piece, _ in step.pre_tokenize_str(prepared)]
 
 
+def _differences_of_words_with_spaces(
+    tokenizer: "Tokenizer", rules: TokenizerClass, files: TokenizerFiles
+) -> Iterator[str]:
+    """Whether the first word of a text has a space, and that behind a token; whether a mask takes the one before it."""
+    end = files.name("eos_token", rules.special.get("eos_token", ""))
+    tokens = tokenizer.encode(f"{end}a", add_special_tokens=False).tokens
+    if not "".join(_words(tokenizer, "a")).startswith(SPACE) and files.option("add_prefix_space", True):
+        yield "puts a space before the first word of a text, and tokenizer.json does not"
+    elif len(tokens) > 1 and tokens[0] == end and not tokens[1].startswith(SPACE):
+        yield "puts a space behind special tokens, and tokenizer.json does not"
+    mask = files.name("mask_token", rules.special.get("mask_token", ""))
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if "mask_token" in rules.spaced and mask not in added and tokenizer.token_to_id(mask) is not None:
+        yield f"takes the space before {mask}, which is not among the added_tokens of tokenizer.json"
+
+
 def _differences_of_llama(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
     """How Llama's class marks spaces, and reads and writes bytes."""
     from tokenizers import pre_tokenizers
@@ -248,14 +273,15 @@ def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> It
     letters = "".join(piece for pieces in rules.cuts.values() for piece in pieces)
     spaces = next((space for space in _SPACES if space in letters), "")
     begin = "##" if rules.model == "WordPiece" else spaces
+    end = getattr(tokenizer.model, "end_of_word_suffix", None) or ""
     words: list[str] = []
-    for index in range(tokenizer.get_vocab_size() if begin else 0):
+    for index in range(tokenizer.get_vocab_size() if begin or end else 0):
         token = str(tokenizer.id_to_token(index))
-        word = token.removeprefix(begin)
+        word = token.removesuffix(end) if end else token.removeprefix(begin)
         if word != token and word.isascii() and word.isalpha():
             words.append(word)
         if len(words) == 2:
-            tokens = [f"{begin}{word}" for word in words]
+            tokens = [f"{word}{end}" if end else f"{begin}{word}" for word in words]
             text = tokenizer.decode([tokenizer.token_to_id(token) or 0 for token in tokens]).strip()
             expected = f"##{words[0]}{words[1]}" if begin == "##" else " ".join(words)
             if text != expected:

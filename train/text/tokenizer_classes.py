@@ -31,7 +31,8 @@ Cuts: TypeAlias = Mapping[str, tuple[str, ...]]
 
 # Words of SentencePiece, whether or not several spaces are one; of pairs of bytes; of BERT.
 _WORDS: Cuts = {"a b": ("a", "\u2581b"), "a 12's": ("a", "\u258112's")}
-_APART: Cuts = {"a  b": ("a", "\u2581b"), "a 12's": ("a", "\u258112's")}
+_ENDS: Cuts = {"a  b ": ("a", "\u2581b", "\u2581"), "a 12's": ("a", "\u258112's")}
+_APART: Cuts = {"a  b": ("a", "\u2581b"), "a\n b ": ("a", "\u2581b"), "a 12's": ("a", "\u258112's")}
 _BYTES: Cuts = {"a b!": ("a", "\u0120b", "!"), "a 12's": ("a", "\u012012", "'s")}
 _MARKS: Cuts = {"a b!": ("a", "b", "!"), "</": ("<", "/"), "a 12's": ("a", "12", "'", "s")}
 _LOWER: Cuts = {**_MARKS, "A b!": ("a", "b", "!")}
@@ -96,7 +97,7 @@ def _fairseq(template: tuple[str, str] | None, codes: list[str], scheme: str = "
     build = vocabulary_files.sentencepiece(name, layout, splits_spaces=splits_spaces)
     return TokenizerClass(
         (name,), build, default_tokens.ROBERTA, template, _MASK, scheme=languages.SCHEMES.get(scheme),
-        cuts=_APART if splits_spaces else _WORDS,
+        cuts=_APART if splits_spaces else _ENDS,
         differs=class_differences.dropped_languages if splits_spaces else class_differences.kept_spaces,
     )  # fmt: skip
 
@@ -158,6 +159,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         vocabulary_files.m2m_100,
         default_tokens.M2M_100,
         scheme=languages.SCHEMES["M2M100Tokenizer"],
+        differs=class_differences.unnamed_languages,
     ),
     "MarianTokenizer": TokenizerClass(
         ("vocab.json", "source.spm", "target.spm"),
@@ -292,8 +294,7 @@ def post_processor(
     else:
         templates = [template.split() for template in rules.template]
     single, pair = ([part.format(**names) for part in template] for template in templates)
-    used = {part.removesuffix(":1") for part in (*single, *pair)} - {"$A", "$B"}
+    used = sorted({part.removesuffix(":1") for part in (*single, *pair)} - {"$A", "$B"})
     ids = {name: tokenizer.token_to_id(name) for name in used}
     vocabulary_checks.check_frame(files, rules.files[0], class_name(files), templates[0], ids)
-    special = [(name, ids[name]) for name in sorted(used)]
-    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=list(ids.items()))
