@@ -4,7 +4,7 @@ modules.json names a Transformer, Dense modules that project its states, a Multi
 and Normalize. sentence_bert_config.json says how queries are filled up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -18,15 +18,12 @@ from tfm.options.choices import Hint, Range, check_object
 from tfm.options.json_text import parse, read_object, read_text
 from train.files.strict_json import json_text
 from train.text.module_list import MODULES, ModuleEntry, read_modules
-from train.text.sentence_transformers import PROMPTS
+from train.text.sentence_transformers import PROMPTS, ROLES
 from train.text.transformer_module import read_transformer, transformer_file
 from train.text.vector_layers import TOKENS, LinearMap, read_layer, refuse_unknown
 
 _MASK = "MultiVectorMask"
 _KINDS = ("Transformer", "Dense", _MASK, "Normalize")
-
-# What the library calls prompts before passages, in the order in which it looks for them.
-_PASSAGE_PROMPTS = ("document", "passage", "corpus")
 
 # Fields of a Transformer that are of queries and passages.
 _LENGTHS = ("query_length", "document_length", "query_expansion")
@@ -76,11 +73,13 @@ def read(root: Path, model: Config) -> TokenVectors:
     kinds = [entry.kind for entry in modules]
     if transformer.kind != "Transformer" or transformer.folder != root or sorted({*kinds}) != sorted(_KINDS[1:]):
         raise ValueError(
-            f"{root / MODULES} names {', '.join([transformer.kind, *kinds])}; a Transformer in the folder itself, "
-            f"Dense, {_MASK} and Normalize must stand there"
+            f"{root / MODULES} has modules of type {', '.join([transformer.kind, *kinds])}; a Transformer with "
+            f"path='', Dense, {_MASK} and Normalize must stand there"
         )
     if kinds != sorted(kinds, key="Dense".__ne__) or kinds.count(_MASK) != 1:
-        raise ValueError(f"{root / MODULES} names {', '.join(kinds)}; all Dense must stand first, and one {_MASK}")
+        raise ValueError(
+            f"{root / MODULES} has modules of type {', '.join(kinds)}; all Dense must stand first, and one {_MASK}"
+        )
     query_prompt, passage_prompt = _prompts(root / PROMPTS)
     values = read_transformer(root, model, _LENGTHS)
     if values["lower"]:
@@ -89,7 +88,7 @@ def read(root: Path, model: Config) -> TokenVectors:
     record = TokenVectors(
         _kernel(modules, model.width), skipped=skipped[0], query_prompt=query_prompt, passage_prompt=passage_prompt
     )
-    return _with_lengths(record, transformer_file(root), values["length"])
+    return _with_lengths(record, transformer_file(root), values["length"], model)
 
 
 def _kernel(modules: Sequence[ModuleEntry], width: int) -> np.ndarray:
@@ -102,7 +101,7 @@ def _kernel(modules: Sequence[ModuleEntry], width: int) -> np.ndarray:
         if layer.activation != "Identity" or layer.bias.any():
             raise ValueError(
                 f"{entry.folder / 'config.json'}: vectors of tokens are products alone here, without activation and "
-                "bias; such a folder cannot be used"
+                f"bias, and it has activation_function={layer.activation}, or bias=true; such a folder cannot be used"
             )
         kernels.append(layer.kernel if layer.residual is None else layer.kernel + layer.residual)
     sizes = [width, *(kernel.shape[1] for kernel in kernels)]
@@ -127,19 +126,19 @@ def _skipped(path: Path) -> tuple[str, ...]:
     return tuple(values.get("skiplist_words", ()))
 
 
-def _with_lengths(record: TokenVectors, path: Path, length: int | None) -> TokenVectors:
+def _with_lengths(record: TokenVectors, path: Path, length: int | None, model: Config) -> TokenVectors:
     """The record with the lengths of texts and of queries. Raises ValueError for another way to fill queries
-    up."""
+    up, and for queries that are cut elsewhere than passages."""
     fields = read_object(path) if path.is_file() else {}
     size = Annotated[int, Range(1, 1 << 30)]
     hints = {"query_length": size | None, "document_length": size | None}
     values = check_object(f"{path}: ", {name: fields[name] for name in hints if name in fields}, hints)
-    limits = [limit for limit in (length, values.get("document_length")) if limit is not None]
-    length = min(limits, default=None)
+    of_queries, of_passages = (values.get(name) or length for name in hints)
+    _check_sizes(path, of_passages, model)
     expansion = fields.get("query_expansion")
     if expansion is None:
-        _check_query_length(path, values, length)
-        return replace(record, length=length)
+        _check_query_length(path, of_queries, of_passages)
+        return replace(record, length=of_passages)
     if not isinstance(expansion, dict):
         raise ValueError(f"{path}: query_expansion={expansion!r} must be an object; download the folder again")
     kinds: dict[str, Hint] = {"strategy": Literal["fixed", "min"], "attend": bool, "token": str | None, "length": size}
@@ -150,17 +149,32 @@ def _with_lengths(record: TokenVectors, path: Path, length: int | None) -> Token
     if filled.get("attend"):
         raise ValueError(f"{path}: query_expansion.attend=true: tokens that fill a query up are never read here")
     if filled["strategy"] == "min":
-        _check_query_length(path, values, length)
-    is_fixed, filler = filled["strategy"] == "fixed", filled.get("token")
-    return replace(record, length=length, query_length=filled["length"], cuts_queries=is_fixed, filler=filler)
-
-
-def _check_query_length(path: Path, values: Mapping[str, int | None], length: int | None):
-    """Raises ValueError for queries that are cut elsewhere than passages."""
-    if values.get("query_length") not in (None, length):
+        _check_query_length(path, of_queries, of_passages)
+    if of_passages is not None and filled["length"] > of_passages:
         raise ValueError(
-            f"{path}: query_length={values['query_length']} differs from the {length} tokens of passages; queries are "
-            "cut there, or where query_expansion has the strategy fixed"
+            f"{path}: query_expansion.length={filled['length']} is more than the {of_passages} tokens of passages "
+            "(document_length, max_seq_length); such a folder cannot be used"
+        )
+    is_fixed, filler = filled["strategy"] == "fixed", filled.get("token")
+    return replace(record, length=of_passages, query_length=filled["length"], cuts_queries=is_fixed, filler=filler)
+
+
+def _check_sizes(path: Path, length: int | None, model: Config):
+    """Raises ValueError for passages of more tokens than the model reads, and of fewer than a row has."""
+    name = "document_length, max_seq_length"
+    if length is not None and model.max_length is not None and length > model.max_length:
+        raise ValueError(f"{path}: passages of {length} tokens ({name}) are longer than the model reads; correct it")
+    if length is not None and length < 8:
+        raise ValueError(f"{path}: passages of {length} tokens ({name}) are less than 8; such a folder cannot be used")
+
+
+def _check_query_length(path: Path, of_queries: int | None, of_passages: int | None):
+    """Raises ValueError for queries that are cut elsewhere than passages."""
+    if of_queries != of_passages:
+        raise ValueError(
+            f"{path}: query_length={of_queries} differs from the {of_passages} tokens of passages (document_length; "
+            "either is max_seq_length, where it is absent); queries are cut there, or where query_expansion has the "
+            "strategy fixed"
         )
 
 
@@ -189,8 +203,8 @@ def _prompts(path: Path) -> tuple[str, str]:
             f"{path}: default_prompt_name={values['default_prompt_name']} stands before texts that are neither queries "
             "nor passages, which are not read here; remove it"
         )
-    passage = next((name for name in _PASSAGE_PROMPTS if name in prompts), "")
-    return prompts.get("query", ""), prompts.get(passage, "")
+    query, passage = (prompts.get(role, "") for role in ROLES)
+    return query, passage
 
 
 def save(folder: Path, record: TokenVectors):

@@ -109,7 +109,8 @@ def read_layer(kind: str, folder: Path, place: str = TEXT) -> VectorLayer | None
     fields = read_object(path) if path.is_file() else {}
     with naming(kind, folder):
         if kind in ("Dense", "Normalize"):
-            check_object(f"{path}: ", fields, dict.fromkeys(_PLACES, _VALUES[place]))
+            absent = {} if place == TEXT else {"module_input_name": TEXT}  # as the library has it
+            check_object(f"{path}: ", absent | fields, dict.fromkeys(_PLACES, _VALUES[place]))
             fields = {name: value for name, value in fields.items() if name not in _PLACES}
         return _READERS[kind](path, fields)
 

@@ -135,6 +135,13 @@ BAD = {
     ),
     "sentence_bert_config.json strategy": ({"query_expansion": {"strategy": "odd", "length": 8}}, "strategy"),
     "sentence_bert_config.json length": ({"query_expansion": {"strategy": "min"}}, "query_expansion has no length"),
+    "sentence_bert_config.json passages": ({"document_length": 12}, "query_length=16 differs from the 12 tokens"),
+    "sentence_bert_config.json short": ({"document_length": 6}, "passages of 6 tokens (document_length"),
+    "sentence_bert_config.json long": (
+        {"query_expansion": {"strategy": "fixed", "length": 18}},
+        "query_expansion.length=18 is more than the 16 tokens of passages",
+    ),
+    "3_Normalize/config.json place": ({"module_input_name": None}, "module_input_name=sentence_embedding"),
     "sentence_bert_config.json query": ({"query_length": 9}, "query_length=9 differs from the 16 tokens"),
     "config_sentence_transformers.json pylate": ({"model_type": "ColBERT"}, "was written by PyLate; read the folder"),
     "config_sentence_transformers.json kind": ({"similarity_fn_name": "meanmaxsim"}, "similarity_fn_name"),

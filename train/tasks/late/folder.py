@@ -31,7 +31,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, object]:
             "task.passage_prompt": record.passage_prompt,
         }
         _check_filler(record, folder.processor)
-    return values if record.length is None else values | {"batch.length": max(record.length, 8)}
+    return values if record.length is None else values | {"batch.length": record.length}
 
 
 def _skips(record: TokenVectors, tokenizer: AnyTokenizer) -> bool:
@@ -51,8 +51,8 @@ def _check_filler(record: TokenVectors, tokenizer: AnyTokenizer):
     mask = special_tokens(tokenizer).mask
     if record.query_length and (mask < 0 or (record.filler and tokenizer.token_to_id(record.filler) != mask)):
         raise ValueError(
-            f"query_expansion.token={record.filler or 'null'}: queries are filled up with [MASK] alone, and the "
-            f"tokenizer has {'none' if mask < 0 else 'another one'}"
+            f"sentence_bert_config.json: query_expansion.token={record.filler or 'null'}: queries are filled up with "
+            f"[MASK] alone, and the tokenizer has {'none' if mask < 0 else 'another one'}"
         )
 
 
