@@ -61,7 +61,7 @@ def unnamed_languages(files: TokenizerFiles) -> Iterator[str]:
 
 def kept_spaces(files: TokenizerFiles) -> Iterator[str]:
     """What transformers 5 does with spaces at the end of a text, beside `dropped_languages`."""
-    yield "spaces at the end of a text are left out, as SentencePiece does; transformers 5 keeps one"
+    yield "spaces at the end of a text, or before a special token, are left out; transformers 5 keeps one"
     yield from dropped_languages(files)
 
 
