@@ -45,7 +45,6 @@ def predict(
             f"--run={folder.path} holds a model without a head of classes; fine-tune it first with --task=image --init"
         )
     run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
-    check_processor(processor, run.model)
     if pictures and (to := pictures[0]["attention"]) and not attention.has_weights(params, run.model):
         reason = (
             "its stages have several grids" if run.model.stages else f"--model.mixer={run.model.mixer.name} has none"
@@ -54,6 +53,7 @@ def predict(
             f"--attention={to} draws the weights of attention between all patches, and of {folder.path} there are "
             f"none: {reason}; leave it out"
         )
+    check_processor(processor, run.model)
     with log.progress("classifying", len(pictures)) as advance:
         for rows, count in row_batches(range(len(pictures)), batch):
             pixels = np.stack(
