@@ -161,6 +161,10 @@ NEW = {"additional_special_tokens": ["<new>"]}
 XLM_R = {"sentencepiece.bpe.model": model(SPACE, f"{SPACE}a", "b")}
 T5 = {"spiece.model": model(SPACE, f"{SPACE}a", "b")}
 KIND_OF_PAIRS = {"sentencepiece.bpe.model": model(SPACE, f"{SPACE}a", "b", kind=2)}
+M2M_100 = {
+    "vocab.json": {text: index for index, text in enumerate(("<s>", "<pad>", "</s>", "<unk>", SPACE, f"{SPACE}a"))},
+    "sentencepiece.bpe.model": model(SPACE, f"{SPACE}a", kind=2),
+}
 OF_BYTES = model(SPACE, "a", "b", kind=2, further=b"".join(piece(byte, kind=6) for byte in BYTES))
 
 
@@ -188,6 +192,19 @@ OF_BYTES = model(SPACE, "a", "b", kind=2, further=b"".join(piece(byte, kind=6) f
             {"tokenizer.model": OF_BYTES},
             {},
             "legacy is true, by default too: a text behind a special",
+        ),
+        (
+            "MBart50Tokenizer",
+            XLM_R,
+            {"cls_token": "<new>"},
+            "cls_token=<new> is no token of sentencepiece.bpe.model: it",
+        ),
+        ("T5Tokenizer", T5, {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs is not read: a text is"),
+        (
+            "M2M100Tokenizer",
+            M2M_100,
+            {"model_input_names": ["input_ids", "token_type_ids"]},
+            "model_input_names has token_type_ids: that of a second text is 0, and in transformers 5 it is 1",
         ),
     ],
 )
@@ -297,6 +314,18 @@ def test_a_role_that_is_null_and_stands_around_texts(tmp_path, has_json):
             tokenizer_classes.read(path)
 
 
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"src_lang": "de_DE"}, "vocab.json has no __de_DE__, .* puts around texts; correct src_lang"),
+        ({"unk_token": "<new>"}, "vocab.json has no unk_token=<new>, for unknown characters; add it"),
+    ],
+)
+def test_tokens_that_m2m_100_lacks(tmp_path, fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tokenizer_classes.read(write(tmp_path, M2M_100, tokenizer_class="M2M100Tokenizer", **fields))
+
+
 def test_a_piece_that_is_null(tmp_path):
     with pytest.raises(ValueError, match="bos_token is null, and a piece of the vocabulary; remove the field"):
         tokenizer_classes.read(write(tmp_path, XLM_R, tokenizer_class="MBartTokenizer", bos_token=None))
@@ -350,7 +379,7 @@ def test_a_folder_that_names_no_class_has_that_of_its_model(tmp_path):
 
 
 def test_endings_of_words(tmp_path):
-    """The class of CLIP marks the ends of words, and writes spaces there; its tokenizer.json writes the marks."""
+    """The class of CLIP marks the ends of words, and writes spaces there, also where its tokenizer.json does not."""
     vocab = {"<|startoftext|>": 0, "<|endoftext|>": 1, "a</w>": 2, "b</w>": 3, "a": 4, "b": 5}
     files = {"vocab.json": vocab, "merges.txt": "#version: 0.2\n"}
     path = write(tmp_path, files, tokenizer_class="CLIPTokenizer")
@@ -358,8 +387,10 @@ def test_endings_of_words(tmp_path):
     tokenizer.decoder = decoders.ByteLevel()
     saved = json.loads(tokenizer.to_str())
     (path / "tokenizer.json").write_text(json.dumps(saved))
-    with pytest.warns(UserWarning, match=r"writes \['a</w>', 'b</w>'\] as 'a b', and tokenizer.json as 'a</w>b</w>'"):
-        hf_tokenizer.read(path, SIZES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tokenizer = hf_tokenizer.read(path, SIZES)
+    assert tokenizer.decode([2, 4, 3]) == "a ab"
     (path / "tokenizer.json").write_text(json.dumps(saved | {"model": saved["model"] | {"end_of_word_suffix": None}}))
     with pytest.warns(UserWarning, match='has end_of_word_suffix="</w>", and tokenizer.json null'):
         hf_tokenizer.read(path, SIZES)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from train.text import languages
+from train.text import languages, pair_types
 from train.text.extra_tokens import EXTRA
 from train.text.tokenizer_files import TokenizerFiles
 
@@ -57,6 +57,13 @@ def unnamed_languages(files: TokenizerFiles) -> Iterator[str]:
     named = [token.content for token in (*files.extra, *files.numbered.values())]
     if scheme and not any(re.fullmatch(scheme.token.format(f"(?:{scheme.language})"), text) for text in named):
         yield f"{field} has no languages such as {scheme.source}: they are special here, and text in transformers 5"
+
+
+def languages_and_types(files: TokenizerFiles) -> Iterator[str]:
+    """What transformers 5 does with the types of a pair, beside `unnamed_languages`."""
+    if pair_types.TYPES in files.words(pair_types.FIELD):
+        yield f"{pair_types.FIELD} has {pair_types.TYPES}: that of a second text is 0, and in transformers 5 it is 1"
+    yield from unnamed_languages(files)
 
 
 def kept_spaces(files: TokenizerFiles) -> Iterator[str]:

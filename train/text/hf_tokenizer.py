@@ -20,6 +20,7 @@ from train.text import (
     tokenizer_classes,
     tokenizer_files,
     tokenizer_kinds,
+    vocabulary_files,
 )
 from train.text.special import CLEANS, AnyTokenizer, ConfiguredTokenizer, role_ids, words_have_spaces
 
@@ -77,6 +78,9 @@ def _read(folder: Path) -> "tuple[Tokenizer, Mapping[str, Any]]":
     tokenizer, sides = tokenizer_kinds.read_padded(path)
     files = tokenizer_files.read(folder)
     tokenizer_files.add_tokens(tokenizer, files)
+    rules = tokenizer_classes.CLASSES.get(tokenizer_classes.class_name(files))
+    if rules and rules.build is vocabulary_files.clip:
+        tokenizer_kinds.write_ends(tokenizer)
     tokenizer_checks.check(tokenizer, files)
     return tokenizer, sides
 

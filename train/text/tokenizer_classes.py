@@ -159,7 +159,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
         vocabulary_files.m2m_100,
         default_tokens.M2M_100,
         scheme=languages.SCHEMES["M2M100Tokenizer"],
-        differs=class_differences.unnamed_languages,
+        differs=class_differences.languages_and_types,
     ),
     "MarianTokenizer": TokenizerClass(
         ("vocab.json", "source.spm", "target.spm"),

@@ -249,3 +249,12 @@ def _with_template(tokenizer):
             special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
         )
     return tokenizer
+
+
+def write_ends(tokenizer: "Tokenizer") -> None:
+    """The ends of words, </w>, are spaces in what is written, as the class of CLIP has it beside its decoder."""
+    from tokenizers import Regex, decoders
+
+    ends = [decoders.Replace(Regex(r"</w>\z"), ""), decoders.Replace("</w>", " ")]
+    if tokenizer.decoder is not None:
+        tokenizer.decoder = decoders.Sequence([tokenizer.decoder, *ends])

@@ -20,6 +20,8 @@ def check_pieces(files: TokenizerFiles, vocabulary: str, special: Mapping[str, s
         return
     if files.optional("split_special_tokens"):
         raise ValueError("split_special_tokens=true is not supported without tokenizer.json; remove the field")
+    if files.options.get("sp_model_kwargs"):
+        warnings.warn("sp_model_kwargs is not read: a text is cut in one way alone, with no sampling", stacklevel=2)
     for field in ("unk_token", "pad_token"):
         if field in files.options and files.options[field] is None and field in special:
             raise ValueError(f"{field} is null, and {vocabulary} has {special[field]}; remove the field")
@@ -57,6 +59,13 @@ def check_special(
         of_class = "" if "unk_token" in files.special else f" of tokenizer_class={files.class_name}"
         raise ValueError(f"unk_token={unknown}{of_class} is no token of {vocabulary}; name one that is") from error
     added = {token.content for token in (*files.numbered.values(), *files.extra)}
+    for field, token in files.special.items():
+        if token.content not in added and tokenizer.token_to_id(token.content) is None:
+            warnings.warn(
+                f"{field}={token.content} is no token of {vocabulary}: it comes behind all tokens, and transformers 5 "
+                "may give it another id",
+                stacklevel=2,
+            )
     for field, default in special.items():
         if field in files.fields or default in added or tokenizer.token_to_id(default) is not None:
             continue
@@ -76,7 +85,8 @@ def check_frame(
         if value is None and f"{{{field}}}" in template:
             raise ValueError(f"{field} is null, and tokenizer_class={class_name} puts it around texts; name it")
     if missing := sorted(name for name, index in ids.items() if index is None):
+        names = "src_lang" if missing[0] in template else "the names"  # a language has no field of its own there
         raise ValueError(
             f"{vocabulary} has no {', '.join(missing)}, which tokenizer_class={class_name} puts around texts; correct "
-            "the names"
+            f"{names}"
         )

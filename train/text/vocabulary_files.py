@@ -13,7 +13,7 @@ from train.text import languages, sentencepiece_model
 from train.text.sentencepiece_model import BYTE, CONTROL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, Piece
 from train.text.token_files import read_pairs, read_vocab
 from train.text.tokenizer_files import TokenizerFiles
-from train.text.tokenizer_kinds import Casing, word_pieces
+from train.text.tokenizer_kinds import Casing, word_pieces, write_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -87,8 +87,8 @@ def clip(files: TokenizerFiles, names: Names) -> "Tokenizer":
             pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
-    ends = [decoders.Replace(Regex(r"</w>\z"), ""), decoders.Replace("</w>", " ")]
-    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), *ends])
+    tokenizer.decoder = decoders.ByteLevel()
+    write_ends(tokenizer)
     return tokenizer
 
 
@@ -230,7 +230,7 @@ def _renumbered(
     if sorted(ids.values()) != list(range(len(ids))):
         raise ValueError(f"vocab.json does not number its {len(ids)} tokens from 0 to {len(ids) - 1}; correct it")
     if names["unk_token"] not in ids:
-        raise ValueError(f"vocab.json has no {names['unk_token']}, the token of unknown characters; add it")
+        raise ValueError(f"vocab.json has no unk_token={names['unk_token']}, for unknown characters; add it")
     pieces = {piece.text: piece for piece in model.pieces if piece.kind not in (CONTROL, UNKNOWN)}
     if lost := [text for text in pieces if text not in ids]:
         warnings.warn(
