@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from sentencepiece_files import model, piece
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from train import UserError
 from train.text import hf_tokenizer, tokenizer_classes
@@ -394,6 +394,77 @@ def test_endings_of_words(tmp_path):
     (path / "tokenizer.json").write_text(json.dumps(saved | {"model": saved["model"] | {"end_of_word_suffix": None}}))
     with pytest.warns(UserWarning, match='has end_of_word_suffix="</w>", and tokenizer.json null'):
         hf_tokenizer.read(path, SIZES)
+    (path / "tokenizer.json").write_text(json.dumps(saved | {"model": saved["model"] | {"ignore_merges": True}}))
+    with pytest.warns(UserWarning, match="has ignore_merges=false, and tokenizer.json true"):
+        hf_tokenizer.read(path, SIZES)
+    (path / "tokenizer.json").write_text(json.dumps(saved | {"normalizer": {"type": "Lowercase"}}))
+    with pytest.warns(UserWarning, match="cuts 'E\u0301' into "):
+        hf_tokenizer.read(path, SIZES)
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    assert hf_tokenizer.read(path, SIZES).decode([2, 3]) == "a</w>b</w>"
+
+
+def nllb(folder, **fields):
+    """A folder of NLLB's class with tokenizer.json, one language and fields of tokenizer_config.json."""
+    vocab = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, SPACE: 4, f"{SPACE}a": 5}
+    tokenizer = Tokenizer(models.BPE(vocab, [], unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always")
+    tokenizer.decoder = decoders.Metaspace(SPACE, "always")
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "deu_Latn", AddedToken("<mask>", lstrip=True)])
+    frame = {"special_tokens": [("</s>", 2), ("deu_Latn", 6)]}
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="deu_Latn $A </s>", pair="deu_Latn $A $B </s>", **frame
+    )
+    files = {"tokenizer.json": tokenizer.to_str()}
+    return write(folder, files, "m2m_100", **{"tokenizer_class": "NllbTokenizer", "src_lang": "deu_Latn"} | fields)
+
+
+def test_a_language_that_is_none_is_said(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hf_tokenizer.read(nllb(tmp_path), SIZES)
+    with pytest.warns(
+        UserWarning, match="src_lang=de_DE is no language of the tokenizer: texts have what tokenizer.json"
+    ):
+        tokenizer = hf_tokenizer.read(nllb(tmp_path, src_lang="de_DE"), SIZES)
+    assert tokenizer.encode("").ids == [6, 2]
+
+
+def test_tokens_of_pairs_for_unknown_characters_are_compared(tmp_path):
+    with pytest.raises(
+        UserError, match="reads an unknown character as <unk>, and tokenizer_config.json has unk_token=<s>"
+    ):
+        hf_tokenizer.read(nllb(tmp_path, unk_token="<s>"), SIZES)
+
+
+def test_tokens_beside_the_vocabulary_that_added_tokens_decoder_lacks(tmp_path):
+    with pytest.warns(UserWarning, match="has no deu_Latn of tokenizer.json in added_tokens_decoder"):
+        hf_tokenizer.read(nllb(tmp_path, added_tokens_decoder={}, additional_special_tokens=["deu_Latn"]), SIZES)
+
+
+def test_bytes_of_letters(tmp_path):
+    """The class of CLIP writes bytes, whatever the decoder of tokenizer.json."""
+    vocab = {"<|startoftext|>": 0, "<|endoftext|>": 1, "a</w>": 2, "\u00c3": 3, "\u00a9": 4}
+    files = {"vocab.json": vocab, "merges.txt": "#version: 0.2\n"}
+    path = write(tmp_path, files, tokenizer_class="CLIPTokenizer")
+    saved = json.loads(tokenizer_classes.read(path).to_str())
+    (path / "tokenizer.json").write_text(json.dumps(saved | {"decoder": {"type": "Fuse"}}))
+    with pytest.warns(UserWarning, match="writes the bytes of '\u00e9' as that, and tokenizer.json as '\u00c3\u00a9'"):
+        hf_tokenizer.read(path, SIZES)
+
+
+def test_flags_that_the_class_of_qwen2_drops(tmp_path):
+    vocab = {"vocab.json": {"<|endoftext|>": 0, "a": 1}, "merges.txt": "#version: 0.2\n"}
+    path = write(tmp_path, vocab, "qwen2", eos_token="<|endoftext|>")
+    saved = json.loads(tokenizer_classes.read(path).to_str())
+    saved["added_tokens"][0]["single_word"] = True
+    (path / "tokenizer.json").write_text(json.dumps(saved))
+    with pytest.warns(
+        UserWarning, match="Qwen2Tokenizer differs: eos_token takes the spaces around it, or whole words"
+    ):
+        tokenizer = hf_tokenizer.read(path, SIZES)
+    assert 0 not in tokenizer.encode("a<|endoftext|>a").ids
 
 
 def test_a_model_without_a_configuration_has_the_tokens_of_its_class_alone(tmp_path):

@@ -18,11 +18,12 @@ def follows_file(tokenizer: "Tokenizer", class_name: str) -> bool:
     return class_name == "LlamaTokenizer" and any("ByteLevel" in repr(part) for part in parts)
 
 
-def dropped_flags(files: TokenizerFiles) -> Iterator[str]:
-    """What transformers 5 does with flags of special tokens, in classes that add them anew."""
-    numbered = {token.content: token for token in files.numbered.values()}
+def dropped_flags(files: TokenizerFiles, tokenizer: "Tokenizer | None" = None) -> Iterator[str]:
+    """What transformers 5 does with flags of special tokens, also of tokenizer.json, in classes that add them anew."""
+    numbered = files.numbered if tokenizer is None else tokenizer.get_added_tokens_decoder()
+    flagged = {token.content: token for token in numbered.values()}
     for field, token in (*files.special.items(), *((EXTRA[0], token) for token in files.extra)):
-        own = numbered.get(token.content, token)
+        own = flagged.get(token.content, token)
         if own.lstrip or own.rstrip or own.single_word:
             yield f"{field} takes the spaces around it, or whole words; transformers 5 drops that for this class"
         elif not own.special:

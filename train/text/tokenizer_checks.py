@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 # What stands for the space before a word in a token.
 _SPACES = (SPACE, "\u0120")
 
+# The bytes of é, as vocabularies of bytes write them.
+_LETTER = "\u00c3\u00a9"
+
 # The steps of normalizers that no class of SentencePiece has.
 _OF_LETTERS = "Lowercase NFC NFD NFKC NFKD Nmt StripAccents BertNormalizer Prepend".split()
 
-# How every class of WordPiece cuts words.
+# How every class of WordPiece cuts words, those of pairs that mark the ends of words, and others.
 _PIECES = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+_ENDS, _NO_ENDS = {"end_of_word_suffix": "</w>", "ignore_merges": False}, {"end_of_word_suffix": None}
 
 # Further classes of transformers with rules of their own: their vocabularies, and texts with the words of them.
 _BYTES, _SPACED, _OWN = {"a b": ("a", "\u0120b")}, {"a b": ("a\u2581b",)}, dict[str, tuple[str, ...]]()
@@ -96,7 +100,7 @@ def _check_unknown(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
     except Exception as error:  # the library raises that bare
         raise ValueError(f"tokenizer.json has no token for what it does not know: {error}; name one in it") from error
     token, unknown = str(tokenizer.id_to_token(ids[-1])) if ids else "", files.name("unk_token", "")
-    reads_bytes = type(tokenizer.model).__name__ == "BPE" or token.startswith("<0x")
+    reads_bytes = token.startswith("<0x") or token != getattr(tokenizer.model, "unk_token", token)
     if reads_bytes or token in ("", unknown) or UNKNOWN in token:
         return
     is_null = "unk_token" in files.options and files.options["unk_token"] is None
@@ -122,13 +126,11 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
     yield from _difference_of_frame(tokenizer, rules, files, "a")
     if rules.model == "WordPiece":
         yield from _differences_of_bert(tokenizer, files)
-        for name, value in _PIECES.items():
-            if (own := getattr(tokenizer.model, name)) != value:
-                yield f"has {name}={json_text(value)}, and tokenizer.json {json_text(own)}"
-    ending = '"</w>"' if rules.build in (vocabulary_files.clip, vocabulary_files.openai_gpt) else "null"
-    own_ending = json_text(getattr(tokenizer.model, "end_of_word_suffix", None) or None)
-    if own_ending != ending:
-        yield f"has end_of_word_suffix={ending}, and tokenizer.json {own_ending}"
+    has_ends = rules.build in (vocabulary_files.clip, vocabulary_files.openai_gpt)
+    for name, value in (_PIECES if rules.model == "WordPiece" else _ENDS if has_ends else _NO_ENDS).items():
+        own = getattr(tokenizer.model, name, None)
+        if own != value and (own or value):
+            yield f"has {name}={json_text(value)}, and tokenizer.json {json_text(None if own == '' else own)}"
     if rules.build is vocabulary_files.llama:
         yield from _differences_of_llama(tokenizer, files)
     elif SPACE in "".join(piece for pieces in rules.cuts.values() for piece in pieces):
@@ -136,6 +138,8 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
     yield from _differences_of_writing(tokenizer, rules)
     yield from _difference_of_frame(tokenizer, rules, files, "a", "a")
     yield from _difference_of_added(tokenizer, rules, files)
+    if rules.differs is class_differences.dropped_flags:
+        yield from (f"differs: {text}" for text in class_differences.dropped_flags(files, tokenizer))
     for field, token in rules.special.items():
         if field not in files.fields and tokenizer.token_to_id(token) is None:
             yield f"has {field}={token}, which tokenizer.json lacks"
@@ -208,10 +212,11 @@ def _difference_of_added(tokenizer: "Tokenizer", rules: TokenizerClass, files: T
         return
     named = {token.content: token for token in (*files.extra, *files.special.values(), *files.numbered.values())}
     plain = {token for field, token in rules.special.items() if field not in files.fields}
-    for token in tokenizer.get_added_tokens_decoder().values():
-        own = named.get(token.content)
+    for index, token in tokenizer.get_added_tokens_decoder().items():
+        own, is_further = named.get(token.content), tokenizer.model.token_to_id(token.content) is None
         flags, own_flags = ((t.lstrip, t.rstrip, t.single_word) if t else (False,) * 3 for t in (token, own))
-        if flags != own_flags or (own is None and token.content not in plain):
+        is_absent = (own is None and token.content not in plain) or (is_further and index not in files.numbered)
+        if flags != own_flags or is_absent:
             yield f"has no {token.content} of tokenizer.json in added_tokens_decoder, or reads it with other spaces"
             return
 
@@ -262,15 +267,21 @@ def _differences_of_llama(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iter
     if len(tokens) > 1 and is_spaced != legacy:
         spacing = "a space" if legacy else "no space"
         yield f"with legacy={json_text(legacy)} puts {spacing} behind special tokens, and tokenizer.json does otherwise"
-    parts = [tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in "\u00e9".encode()]
-    text = "".join(tokenizer.decode([part for part in parts if part is not None]))
-    if None not in parts and text != "\u00e9":
+    yield from _difference_of_bytes(tokenizer, *(f"<0x{byte:02X}>" for byte in "\u00e9".encode()))
+
+
+def _difference_of_bytes(tokenizer: "Tokenizer", *tokens: str) -> Iterator[str]:
+    """The bytes of a letter, if there are such tokens."""
+    ids = [index for token in tokens if (index := tokenizer.token_to_id(token)) is not None]
+    if len(ids) == len(tokens) and (text := tokenizer.decode(ids)) != "\u00e9":
         yield f"writes the bytes of '\u00e9' as that, and tokenizer.json as {text!r}"
 
 
 def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> Iterator[str]:
     """Two tokens that say themselves whether a space is between them."""
     letters = "".join(piece for pieces in rules.cuts.values() for piece in pieces)
+    if _LETTER in letters:
+        yield from _difference_of_bytes(tokenizer, *_LETTER)
     spaces = next((space for space in _SPACES if space in letters), "")
     begin = "##" if rules.model == "WordPiece" else spaces
     end = getattr(tokenizer.model, "end_of_word_suffix", None) or ""
