@@ -199,6 +199,12 @@ OF_BYTES = model(SPACE, "a", "b", kind=2, further=b"".join(piece(byte, kind=6) f
             {"cls_token": "<new>"},
             "cls_token=<new> is no token of sentencepiece.bpe.model: it",
         ),
+        (
+            "MBartTokenizer",
+            XLM_R,
+            {"mask_token": "b"},
+            "mask_token=b stands where sentencepiece.bpe.model of the class",
+        ),
         ("T5Tokenizer", T5, {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs is not read: a text is"),
         (
             "M2M100Tokenizer",
@@ -407,7 +413,7 @@ def test_endings_of_words(tmp_path):
 def nllb(folder, **fields):
     """A folder of NLLB's class with tokenizer.json, one language and fields of tokenizer_config.json."""
     vocab = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, SPACE: 4, f"{SPACE}a": 5}
-    tokenizer = Tokenizer(models.BPE(vocab, [], unk_token="<unk>"))
+    tokenizer = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", fuse_unk=True))
     tokenizer.normalizer = normalizers.Replace(Regex(" {2,}"), " ")
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always")
     tokenizer.decoder = decoders.Metaspace(SPACE, "always")
@@ -438,9 +444,47 @@ def test_tokens_of_pairs_for_unknown_characters_are_compared(tmp_path):
         hf_tokenizer.read(nllb(tmp_path, unk_token="<s>"), SIZES)
 
 
+@pytest.mark.parametrize("changes", [{"unk_token": None}, {"fuse_unk": False}])
+def test_how_nllb_reads_unknown_characters(tmp_path, changes):
+    path = nllb(tmp_path)
+    saved = json.loads((path / "tokenizer.json").read_text())
+    (path / "tokenizer.json").write_text(json.dumps(saved | {"model": saved["model"] | changes}))
+    name, value = next(iter(changes.items()))
+    with pytest.warns(UserWarning, match=f"has {name}=.*, and tokenizer.json {json.dumps(value)}"):
+        hf_tokenizer.read(path, SIZES)
+
+
+def test_tokens_of_nllb_without_numbers_are_said(tmp_path):
+    with pytest.warns(UserWarning, match="added_tokens_decoder has no ace_Arab: the mask is behind the languages"):
+        tokenizer_classes.read(write(tmp_path, KIND_OF_PAIRS, tokenizer_class="NllbTokenizer"))
+
+
+def test_tokens_of_two_files(tmp_path):
+    files = {**XLM_R, "added_tokens.json": {"<new>": 8}}
+    path = write(tmp_path, files, tokenizer_class="XLMRobertaTokenizer", added_tokens_decoder={})
+    with pytest.warns(UserWarning, match="added_tokens_decoder has no <new> of added_tokens.json"):
+        tokenizer_classes.read(path)
+    numbered = {"0": {"content": "<s>", "special": True}}
+    path = write(tmp_path, XLM_R, tokenizer_class="XLMRobertaTokenizer", bos_token="b", added_tokens_decoder=numbered)
+    (path / "added_tokens.json").unlink()
+    with pytest.raises(
+        ValueError, match=r"'<s>' is token 0 in .* \(bos_token=b, tokenizer_class=XLMRobertaTokenizer\)"
+    ):
+        tokenizer_classes.read(path)
+
+
 def test_tokens_beside_the_vocabulary_that_added_tokens_decoder_lacks(tmp_path):
     with pytest.warns(UserWarning, match="has no deu_Latn of tokenizer.json in added_tokens_decoder"):
         hf_tokenizer.read(nllb(tmp_path, added_tokens_decoder={}, additional_special_tokens=["deu_Latn"]), SIZES)
+
+
+def test_the_space_before_a_text_that_no_field_names(tmp_path):
+    files = {"vocab.json": {"<|endoftext|>": 0, "a": 1, "\u0120a": 2}, "merges.txt": "#version: 0.2\n"}
+    path = write(tmp_path, files, "gpt2", tokenizer_class="GPT2Tokenizer", add_prefix_space=True)
+    (path / "tokenizer.json").write_text(tokenizer_classes.read(path).to_str())
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+    with pytest.warns(UserWarning, match="puts no space before the first word of a text, and tokenizer.json does"):
+        hf_tokenizer.read(path, SIZES)
 
 
 def test_bytes_of_letters(tmp_path):

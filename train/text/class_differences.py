@@ -70,6 +70,11 @@ def languages_and_types(files: TokenizerFiles) -> Iterator[str]:
 def kept_spaces(files: TokenizerFiles) -> Iterator[str]:
     """What transformers 5 does with spaces at the end of a text, beside `dropped_languages`."""
     yield "spaces at the end of a text, or before a special token, are left out; transformers 5 keeps one"
+    scheme, numbered = languages.SCHEMES.get(files.class_name), [*map(str, files.numbered.values())]
+    tokens = (*languages.NLLB, files.name("mask_token", "<mask>")) if scheme and scheme.model == "BPE" else ()
+    absent = next((token for token in tokens if token not in numbered), "")
+    if absent:
+        yield f"added_tokens_decoder has no {absent}: the mask is behind the languages, in transformers 5 before them"
     yield from dropped_languages(files)
 
 
@@ -79,3 +84,10 @@ def defaults_of_llama(files: TokenizerFiles) -> Iterator[str]:
         yield "there is no add_bos_token: bos_token stands before a text, and in transformers 5 nothing does"
     if files.option("legacy", True):
         yield "legacy is true, by default too: a text behind a special token gets a space; transformers 5 adds none"
+
+
+def bytes_of_a_letter(tokenizer: "Tokenizer", *tokens: str) -> Iterator[str]:
+    """How tokenizer.json writes the bytes of a letter, if there are such tokens."""
+    ids = [index for token in tokens if (index := tokenizer.token_to_id(token)) is not None]
+    if len(ids) == len(tokens) and (text := tokenizer.decode(ids)) != "\u00e9":
+        yield f"writes the bytes of '\u00e9' as that, and tokenizer.json as {text!r}"

@@ -118,16 +118,19 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
         return
     is_llama, readers = rules.build is vocabulary_files.llama, (vocabulary_files.albert, vocabulary_files.deberta_v2)
     own_steps = {"Prepend"} if is_llama else set[str]()
-    further = [step for step in _steps(tokenizer.normalizer) if step in _OF_LETTERS and step not in own_steps]
-    is_gpt2 = rules.build is vocabulary_files.gpt2
-    further = [*_steps(tokenizer.normalizer)] if is_gpt2 else further
+    is_gpt2, read = rules.build is vocabulary_files.gpt2, {*_OF_LETTERS} - own_steps
+    further = [step for step in _steps(tokenizer.normalizer) if is_gpt2 or step in read]
     if further and (is_llama or is_gpt2 or (rules.model == "Unigram" and rules.build not in readers)):
         yield f"has no normalizer of {', '.join(further)}, as tokenizer.json has"
+    if is_gpt2 and "add_prefix_space" not in files.options and _words(tokenizer, "a") == ["\u0120a"]:
+        yield "puts no space before the first word of a text, and tokenizer.json does"
     yield from _difference_of_frame(tokenizer, rules, files, "a")
     if rules.model == "WordPiece":
         yield from _differences_of_bert(tokenizer, files)
     has_ends = rules.build in (vocabulary_files.clip, vocabulary_files.openai_gpt)
-    for name, value in (_PIECES if rules.model == "WordPiece" else _ENDS if has_ends else _NO_ENDS).items():
+    unknown = {"unk_token": files.name("unk_token", "<unk>"), "fuse_unk": True, **_NO_ENDS}
+    without = unknown if rules.scheme and rules.model == "BPE" else _NO_ENDS
+    for name, value in (_PIECES if rules.model == "WordPiece" else _ENDS if has_ends else without).items():
         own = getattr(tokenizer.model, name, None)
         if own != value and (own or value):
             yield f"has {name}={json_text(value)}, and tokenizer.json {json_text(None if own == '' else own)}"
@@ -267,21 +270,14 @@ def _differences_of_llama(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iter
     if len(tokens) > 1 and is_spaced != legacy:
         spacing = "a space" if legacy else "no space"
         yield f"with legacy={json_text(legacy)} puts {spacing} behind special tokens, and tokenizer.json does otherwise"
-    yield from _difference_of_bytes(tokenizer, *(f"<0x{byte:02X}>" for byte in "\u00e9".encode()))
-
-
-def _difference_of_bytes(tokenizer: "Tokenizer", *tokens: str) -> Iterator[str]:
-    """The bytes of a letter, if there are such tokens."""
-    ids = [index for token in tokens if (index := tokenizer.token_to_id(token)) is not None]
-    if len(ids) == len(tokens) and (text := tokenizer.decode(ids)) != "\u00e9":
-        yield f"writes the bytes of '\u00e9' as that, and tokenizer.json as {text!r}"
+    yield from class_differences.bytes_of_a_letter(tokenizer, *(f"<0x{byte:02X}>" for byte in "\u00e9".encode()))
 
 
 def _differences_of_writing(tokenizer: "Tokenizer", rules: TokenizerClass) -> Iterator[str]:
     """Two tokens that say themselves whether a space is between them."""
     letters = "".join(piece for pieces in rules.cuts.values() for piece in pieces)
     if _LETTER in letters:
-        yield from _difference_of_bytes(tokenizer, *_LETTER)
+        yield from class_differences.bytes_of_a_letter(tokenizer, *_LETTER)
     spaces = next((space for space in _SPACES if space in letters), "")
     begin = "##" if rules.model == "WordPiece" else spaces
     end = getattr(tokenizer.model, "end_of_word_suffix", None) or ""

@@ -135,9 +135,12 @@ def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[A
     tokenizer.add_tokens([*changed.values(), *new.values()])
     for index, token in files.numbered.items():
         if tokenizer.token_to_id(token.content) != index:
+            texts = (token.content, tokenizer.id_to_token(index))
+            roles = [f"{field}={own}" for field, own in files.special.items() if own.content in texts]
+            cause = ", ".join([*roles, *([f"tokenizer_class={files.class_name}"] if files.class_name else [])])
             raise ValueError(
                 f"{token.content!r} is token {index} in {_DECODER} or {_ADDED} and "
-                f"{tokenizer.token_to_id(token.content)} in its vocabulary; make them equal"
+                f"{tokenizer.token_to_id(token.content)} in its vocabulary{cause and f' ({cause})'}; make them equal"
             )
 
 
@@ -197,6 +200,10 @@ def _numbered(folder: Path, options: Mapping[str, object], special: set[str]) ->
             raise ValueError(f"{where} has the key {key!r}, where an id must stand")
         tokens[int(key)] = token_of(folder, f"added_tokens_decoder.{key}", value)
     ids = {token.content: index for index, token in tokens.items()}
+    if lost := [text for text in _object(folder / _ADDED) if text not in ids and _DECODER in options]:
+        warnings.warn(
+            f"{folder}: {_DECODER} has no {lost[0]} of {_ADDED}, which transformers 5 leaves out then", stacklevel=2
+        )
     for text, index in check_type(_ADDED, _object(folder / _ADDED), dict[str, _Id]).items():
         if ids.setdefault(text, index) != index:
             raise ValueError(f"token {text!r} is {ids[text]} in {_CONFIG} and {index} in {_ADDED}; make them equal")

@@ -59,6 +59,13 @@ def check_special(
         of_class = "" if "unk_token" in files.special else f" of tokenizer_class={files.class_name}"
         raise ValueError(f"unk_token={unknown}{of_class} is no token of {vocabulary}; name one that is") from error
     added = {token.content for token in (*files.numbered.values(), *files.extra)}
+    mask, own_mask = files.name("mask_token", ""), special.get("mask_token", "")
+    if vocabulary.endswith(".model") and mask and own_mask and mask != own_mask:
+        warnings.warn(
+            f"mask_token={mask} stands where {vocabulary} of the class has {own_mask}; transformers 5 may give it "
+            "another id",
+            stacklevel=2,
+        )
     for field, token in files.special.items():
         if token.content not in added and tokenizer.token_to_id(token.content) is None:
             warnings.warn(
