@@ -444,6 +444,12 @@ def test_tokens_of_pairs_for_unknown_characters_are_compared(tmp_path):
         hf_tokenizer.read(nllb(tmp_path, unk_token="<s>"), SIZES)
 
 
+def test_a_number_beyond_all_vocabularies_is_refused(tmp_path):
+    numbered = {"99999999999": {"content": "<new>"}}
+    with pytest.raises(UserError, match="'<new>' is token 99999999999 in added_tokens_decoder or"):
+        hf_tokenizer.read(nllb(tmp_path, added_tokens_decoder=numbered), SIZES)
+
+
 @pytest.mark.parametrize("changes", [{"unk_token": None}, {"fuse_unk": False}])
 def test_how_nllb_reads_unknown_characters(tmp_path, changes):
     path = nllb(tmp_path)

@@ -135,8 +135,8 @@ def add_tokens(tokenizer: "Tokenizer", files: TokenizerFiles, named: "Iterable[A
     tokenizer.add_tokens([*changed.values(), *new.values()])
     for index, token in files.numbered.items():
         if tokenizer.token_to_id(token.content) != index:
-            texts = (token.content, tokenizer.id_to_token(index))
-            roles = [f"{field}={own}" for field, own in files.special.items() if own.content in texts]
+            texts = numbered.keys() - {token.content}
+            roles = [f"{field}={own}" for field, own in files.special.items() if own.content not in texts]
             cause = ", ".join([*roles, *([f"tokenizer_class={files.class_name}"] if files.class_name else [])])
             raise ValueError(
                 f"{token.content!r} is token {index} in {_DECODER} or {_ADDED} and "
