@@ -84,7 +84,7 @@ def record(argv):
     if target.exists():
         raise UserError(f"--to={target} is there already; an entry has a folder of its own")
     target.mkdir(parents=True)
-    command = [*rest, f"--data={options.text}"]
+    command, commit = [*rest, f"--data={options.text}"], _commit()
     seconds = _train([*command, f"--out={target / TRAINED}"], target)
     result = json.loads((target / TRAINED / run_folder.RESULT).read_text())
     scores = {name: _fine_tune(target, name, labels[name], options) for name in labels}
@@ -98,7 +98,7 @@ def record(argv):
         "text": digest,
         "command": f"python -m train.main {shlex.join(command)}",
         "machine": f"{platform.machine()}, {_processor()}",
-        "commit": _commit(),
+        "commit": commit,
     }
     run_folder.write_json(target / ENTRY, entry)
     print(json_text(entry))
