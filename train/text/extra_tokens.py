@@ -57,8 +57,8 @@ def read(folder: Path, options: Mapping[str, object], special_map: Mapping[str, 
 
 def say_lost(folder: Path, tokens: ExtraTokens, numbered: Iterable[str]) -> None:
     """Warns of tokens that transformers 5 leaves out, but for those that have a number beside a vocabulary."""
-    known = tokens.kept.union(numbered)
-    lost = [token.content for token in tokens.tokens if token.content not in known]
+    kept = tokens.kept.union(numbered)
+    lost = [token.content for token in tokens.tokens if token.content not in kept]
     if lost:
         warnings.warn(
             f"{folder}: of {EXTRA[0]} and {EXTRA[1]} in {CONFIG} and {MAP}, transformers 5 leaves out such as "
