@@ -69,9 +69,9 @@ def _spread(lengths: np.ndarray, order: np.ndarray, rows: int, slots: int) -> np
         seats[batches, row, counts[batches, row]] = texts
         totals[batches, row] += lengths[batches, texts]
         counts[batches, row] += 1
-    held = _lengths_of(lengths, seats.reshape(len(seats), -1)).reshape(seats.shape)
+    tokens = _lengths_of(lengths, seats.reshape(len(seats), -1)).reshape(seats.shape)
     for turn in range(_EXCHANGES * rows if rows > 1 else 0):
-        _exchange(seats, held, totals, turn % (rows - 1))
+        _exchange(seats, tokens, totals, turn % (rows - 1))
     return seats
 
 
@@ -80,27 +80,27 @@ def tokens_of_rows(lengths: np.ndarray, seats: np.ndarray) -> np.ndarray:
     return _lengths_of(lengths, seats.reshape(len(seats), -1)).reshape(seats.shape).sum(2)
 
 
-def _exchange(seats: np.ndarray, held: np.ndarray, totals: np.ndarray, rank: int) -> None:
+def _exchange(seats: np.ndarray, tokens: np.ndarray, totals: np.ndarray, rank: int) -> None:
     """Lets the fullest row of each batch exchange a text with another row, or give it one, where the fuller of the two
     is less full then. That row has a rank, from the emptiest one on.
 
     seats: the text of each place, int [E,R,S]
-    held: its length, and `totals` the tokens of each row, int [E,R,S] and [E,R]; all three follow the exchange
+    tokens: of that text, and `totals` those of each row, int [E,R,S] and [E,R]; all three follow the exchange
     """
     batches = np.arange(len(seats))
     order = np.argsort(totals, axis=1, kind="stable")
     fullest, partner = order[:, -1], order[:, rank]
     excess = totals[batches, fullest] - totals[batches, partner]
-    moved = held[batches, fullest][:, :, None] - held[batches, partner][:, None]
+    moved = tokens[batches, fullest][:, :, None] - tokens[batches, partner][:, None]
     gain = np.minimum(moved, excess[:, None, None] - moved).reshape(len(seats), -1)
     best = gain.argmax(1)
     chosen = np.flatnonzero(gain[batches, best] > 0)
     place, place_of_partner = np.divmod(best[chosen], seats.shape[2])
     first, second = (chosen, fullest[chosen], place), (chosen, partner[chosen], place_of_partner)
-    change = held[first] - held[second]
+    change = tokens[first] - tokens[second]
     totals[first[:2]] -= change
     totals[second[:2]] += change
-    for values in (seats, held):
+    for values in (seats, tokens):
         values[first], values[second] = values[second], values[first]
 
 

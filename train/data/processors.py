@@ -99,11 +99,11 @@ def read_folder(folder: Path, part: str, read: Callable[[dict[str, Any]], Record
     return records[first]
 
 
-def _check_equal(first: str, values: Mapping[str, object], second: str, others: Mapping[str, object]) -> None:
+def _check_equal(first: str, values: Mapping[str, object], second: str, second_values: Mapping[str, object]) -> None:
     difference = [
-        f"{name} ({values[name]!s:.99} and {others.get(name)!s:.99})"
+        f"{name} ({values[name]!s:.99} and {second_values.get(name)!s:.99})"
         for name in values
-        if values[name] != others.get(name)
+        if values[name] != second_values.get(name)
     ]
     if difference:
         raise ValueError(f"{first} and {second} differ in {', '.join(difference)}; remove one of them")

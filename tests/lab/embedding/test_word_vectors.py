@@ -98,12 +98,12 @@ def test_nearest_by_blocks():
 def test_similarities(similarity):
     rng = np.random.default_rng(0)
     queries, vectors = (rng.normal(size=(rows, 5)).astype(np.float32) for rows in (3, 20))
-    apart = queries[:, None] - vectors
+    differences = queries[:, None] - vectors
     expected = {
         "dot": queries @ vectors.T,
         "cosine": (queries @ vectors.T) / np.outer(*(np.linalg.norm(side, axis=1) for side in (queries, vectors))),
-        "euclidean": -np.sqrt((apart**2).sum(2)),
-        "manhattan": -abs(apart).sum(2),
+        "euclidean": -np.sqrt((differences**2).sum(2)),
+        "manhattan": -abs(differences).sum(2),
     }[similarity]
     np.testing.assert_allclose(compare(queries, vectors, similarity), expected, atol=1e-5)
     scores, rows = nearest(queries, vectors, 4, block=7, similarity=similarity)
