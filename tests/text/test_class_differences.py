@@ -9,7 +9,7 @@ from sentencepiece_files import model, piece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from train import UserError
-from train.text import hf_tokenizer, tokenizer_classes
+from train.text import hf_tokenizer, tokenizer_classes, tokenizer_kinds
 
 SPACE = "\u2581"
 BYTES = {f"<0x{byte:02X}>": index for index, byte in enumerate(range(256), start=9)}
@@ -525,3 +525,12 @@ def test_a_model_without_a_configuration_has_the_tokens_of_its_class_alone(tmp_p
     tokenizer = hf_tokenizer.read(path, SIZES)
     assert "sep" not in tokenizer.ids
     assert tokenizer.ids["eos"] == 0
+
+
+def test_an_id_of_tokenizer_json_that_its_vocabulary_contradicts(tmp_path):
+    values = json.loads(llama()["tokenizer.json"])
+    values["added_tokens"][1]["id"] = 7
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.warns(UserWarning, match="added_tokens gives <s> the id 7, and as the library reads it that is 1"):
+        tokenizer = tokenizer_kinds.read_own(tmp_path / "tokenizer.json")
+    assert tokenizer.token_to_id("<s>") == 1

@@ -114,7 +114,8 @@ def guarded(build: "Callable[[], Tokenizer]") -> "Tokenizer":
 def read_own(path: Path):
     """A tokenizer.json, without its truncation, padding and dropout. Raises ValueError where it is damaged.
 
-    Rows here are of other lengths, and a random split belongs to a training, not to a tokenizer; warns of one.
+    Rows here are of other lengths, and a random split belongs to a training, not to a tokenizer; warns of one, and of
+    an id that the vocabulary contradicts.
     """
     return read_padded(path)[0]
 
@@ -143,6 +144,14 @@ def read_padded(path: Path) -> "tuple[Tokenizer, dict[str, Any]]":
     if dropout := getattr(tokenizer.model, "dropout", None):
         warnings.warn(f"{path} has dropout={dropout:g}, a random split; texts are split without it", stacklevel=2)
         tokenizer.model.dropout = None
+    for token in values.get("added_tokens") or ():
+        if (index := tokenizer.token_to_id(token["content"])) != token["id"]:
+            warnings.warn(
+                f"{path}: added_tokens gives {token['content']} the id {token['id']}, and as the library reads it that "
+                f"is {index}; correct the file, which contradicts itself",
+                stacklevel=2,
+            )
+            break
     return tokenizer, sides
 
 
