@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hf_models import CACHES, CASES, torch_model, torch_results
+from hf_models import CACHES, CASES, MODELS, torch_model, torch_results
 
 pytestmark = pytest.mark.parity
 
@@ -24,10 +24,22 @@ ABSENT = {
 }
 # Published ones have an output of their own, which transformers 5.24 ties in a new model.
 UNTIED = ("t5_gated", "mt5")
+# Their pictures are squares there.
+SQUARE = ("vivit", "dinov3_vit")
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def squares():
+    """Pictures of `SQUARE` that 4.57 reads."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in SQUARE:
+            model_type, fields, heads = MODELS[name]
+            patch.setitem(MODELS, name, (model_type, fields | {"image_size": 6}, heads))
+        yield
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, squares):
     """A folder of every kind that was read and written here, with results.npz of each transformers beside it."""
     python = os.environ.get("TFM_TRANSFORMERS_4")
     if not python:
