@@ -26,6 +26,11 @@ FILES = ("preprocessor_config.json", "processor_config.json")
 VIDEO_FILE, VIDEO_PART = "video_preprocessor_config.json", "video_processor"
 
 
+def has_file(folder: Path) -> bool:
+    """Whether a Hugging Face folder brings a processor of pictures, videos or sounds."""
+    return any((folder / name).is_file() for name in (*FILES, VIDEO_FILE))
+
+
 def _no_hf_folder(*_: object) -> NoReturn:
     raise UserError("transformers has no such processor; nothing is read or written")
 

@@ -26,9 +26,6 @@ ALIASES = {
     "teacher": "teacher.folder",
 }
 
-# A folder with one of them brings its own processor of pictures, videos or sounds.
-_PROCESSOR_FILES = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
-
 # What may differ between a saved run and its resumption; evaluations stay comparable, for one of them is the best.
 MAY_CHANGE = (
     *("steps", "stop_at", "resume", "out", "log.", "eval.every", "eval.final", "eval.patience"),
@@ -181,7 +178,7 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     if origin and origin.text and trained:
         raise UserError(f"--{origin.flag}={origin.text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
     processing = [name for name in texts if name.startswith(_OF_PROCESSING)]
-    if source and processing and origin and any(Path(origin.text, name).is_file() for name in _PROCESSOR_FILES):
+    if source and processing and origin and _has_processor(origin.text):
         flag = texts[processing[0]].flag
         kind = "sounds" if processing[0].startswith("task.sound.") else "pictures"
         raise UserError(f"--{origin.flag}={origin.text} brings its own processor of {kind}; leave --{flag} out")
@@ -189,6 +186,12 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
     layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]
     return [{"task": task}, *layers, texts, {"preset": preset}]
+
+
+def _has_processor(folder: str) -> bool:
+    from train.data import processors  # not needed for a help text
+
+    return processors.has_file(Path(folder))
 
 
 def _without_tune(values: Mapping[str, Any]) -> dict[str, Any]:

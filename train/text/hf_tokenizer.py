@@ -79,7 +79,7 @@ def _read(folder: Path) -> "tuple[Tokenizer, Mapping[str, Any]]":
     tokenizer, sides = tokenizer_kinds.read_padded(path)
     files = tokenizer_files.read(folder)
     tokenizer_files.add_tokens(tokenizer, files)
-    rules = tokenizer_classes.CLASSES.get(files.class_name or tokenizer_classes.class_name(files))
+    rules = tokenizer_classes.CLASSES.get(tokenizer_checks.class_beside(files))
     if rules and rules.build is vocabulary_files.clip:
         tokenizer_kinds.write_ends(tokenizer)
     tokenizer_checks.check(tokenizer, files)
@@ -114,13 +114,14 @@ def _mark_languages(tokenizer: "Tokenizer", files: tokenizer_files.TokenizerFile
         return ""
     scheme = languages.SCHEMES[name]
     source = scheme.token.format(files.text("src_lang", scheme.source))
-    if "src_lang" in files.options and tokenizer.token_to_id(source) is None:
+    is_language = tokenizer.token_to_id(source) is not None
+    if "src_lang" in files.options and not is_language:
         warnings.warn(
             f"{files.folder}: src_lang={files.options['src_lang']} is no language of the tokenizer: texts have what "
             "tokenizer.json puts around them, and in transformers the unknown token",
             stacklevel=2,
         )
-    if name == (files.class_name or tokenizer_classes.class_name(files)) and tokenizer.token_to_id(source) is not None:
+    if is_language and name == tokenizer_checks.class_beside(files):
         rules = tokenizer_classes.CLASSES[name]
         names = {field: files.name(field, default) for field, default in rules.special.items()}
         tokenizer.post_processor = tokenizer_classes.post_processor(tokenizer, rules, files, names)

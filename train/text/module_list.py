@@ -71,6 +71,12 @@ def read_modules(root: Path, kinds: Sequence[str]) -> list[ModuleEntry]:
 _TEXTS = "name", "path", "type"
 
 
+def leaves_folder(path: str) -> bool:
+    """Whether the path of a module is not in the folder that names it."""
+    place = PureWindowsPath(path)  # it knows both slashes
+    return bool(place.anchor) or ".." in place.parts
+
+
 def _kind(path: Path, fields: Mapping[str, str], kinds: Sequence[str]) -> str:
     """The class of a module. Raises ValueError for one beside `kinds`, and for a path that leaves the folder."""
     match = _TYPE.fullmatch(fields["type"])
@@ -79,7 +85,6 @@ def _kind(path: Path, fields: Mapping[str, str], kinds: Sequence[str]) -> str:
         raise ValueError(f"{fault}; known are {', '.join(kinds)} of sentence-transformers")
     if fields.get("kwargs"):
         raise ValueError(f"{path}: kwargs={fields['kwargs']} of {match[1]} is not understood; remove it")
-    place = PureWindowsPath(fields["path"])  # it knows both slashes
-    if place.anchor or ".." in place.parts:
+    if leaves_folder(fields["path"]):
         raise ValueError(f"{path}: path={fields['path']} leaves the folder; correct it")
     return match[1]

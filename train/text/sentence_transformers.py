@@ -17,7 +17,7 @@ from tfm.config.model import Config
 from tfm.options.choices import Hint, Range, check_object
 from tfm.options.json_text import parse, read_object, read_text
 from train.files.strict_json import json_text
-from train.text.module_list import MODULES, read_entries
+from train.text.module_list import MODULES, leaves_folder, read_entries
 from train.text.transformer_module import TRANSFORMER_FILES, read_transformer
 from train.text.vector_layers import Normalize, VectorLayer, naming, read_layer, refuse_unknown
 
@@ -122,8 +122,7 @@ def transformer_folder(root: Path) -> Path:
         return root
     try:
         path = parse(read_text(root / MODULES), MODULES)[0]["path"]
-        is_inner = not (path.startswith("/") or ".." in Path(path).parts)
-        is_model = is_inner and "model_type" in read_object(root / path / "config.json")
+        is_model = not leaves_folder(path) and "model_type" in read_object(root / path / "config.json")
     except (ValueError, AttributeError, TypeError, KeyError, IndexError, OSError):
         return root
     return root / path if is_model else root

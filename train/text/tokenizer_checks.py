@@ -46,11 +46,16 @@ _FURTHER: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
 }
 
 
+def class_beside(files: TokenizerFiles) -> str:
+    """The class beside tokenizer.json: that of the folder, also a generic one, else that named like its model."""
+    return files.class_name or tokenizer_classes.class_name(files)
+
+
 def check(tokenizer: "Tokenizer", files: TokenizerFiles) -> None:
     """Raises ValueError where tokenizer_config.json contradicts tokenizer.json on how texts are prepared, or the latter
     loses texts; warns where its class does."""
     is_of_file = files.model_type == "llama" or files.model_type in AS_THE_FILE  # but where a class is named
-    class_name = files.class_name or ("" if is_of_file else tokenizer_classes.class_name(files))
+    class_name = files.class_name if is_of_file else class_beside(files)
     rules = tokenizer_classes.CLASSES.get(class_name)
     for name, value in _prepared(tokenizer, rules, files).items():
         if files.stated(name) not in (None, value):
@@ -117,8 +122,7 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
     if type(tokenizer.model).__name__ != rules.model:
         return
     is_llama, readers = rules.build is vocabulary_files.llama, (vocabulary_files.albert, vocabulary_files.deberta_v2)
-    own_steps = {"Prepend"} if is_llama else set[str]()
-    is_gpt2, read = rules.build is vocabulary_files.gpt2, {*_OF_LETTERS} - own_steps
+    is_gpt2, read = rules.build is vocabulary_files.gpt2, {*_OF_LETTERS} - ({"Prepend"} if is_llama else set())
     further = [step for step in _steps(tokenizer.normalizer) if is_gpt2 or step in read]
     if further and (is_llama or is_gpt2 or (rules.model == "Unigram" and rules.build not in readers)):
         yield f"has no normalizer of {', '.join(further)}, as tokenizer.json has"
