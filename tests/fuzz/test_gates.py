@@ -309,7 +309,7 @@ def read_tokenizer(case, folder: Path):
     for file in ("encoder.json", "vocab.bpe"):
         (folder / file).write_bytes(TOKENIZERS[file])
     (folder / name).write_bytes(data)
-    tokenizer = tokenize._with_roles(tokenize.read(folder / name, True), str(folder / name))
+    tokenizer = tokenize._with_roles(tokenize.read(folder / name), str(folder / name))
     tokenize.special_tokens(tokenizer)
 
 

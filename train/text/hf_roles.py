@@ -21,6 +21,7 @@ from train.text.special import (
     document_marks,
     special_tokens,
 )
+from train.text.token_files import MAX_ID
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -208,7 +209,7 @@ def _pads_left(tokenizer: "Tokenizer", files: "TokenizerFiles", class_name: str)
 def _token_of_id(tokenizer: "Tokenizer", name: str, token: Any) -> str | None:
     """The token of an id of config.json; of several ids, the first. Warns of one that texts have."""
     index = token[0] if isinstance(token, list) and token else token
-    text = tokenizer.id_to_token(index) if isinstance(index, int) and index >= 0 else None
+    text = tokenizer.id_to_token(index) if isinstance(index, int) and index in range(MAX_ID + 1) else None
     added = tokenizer.get_added_tokens_decoder()
     if text and not (index in added and added[index].special):
         warnings.warn(f"config.json has {name}_id={token}, {text!r}: texts are written without that", stacklevel=2)
