@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from train.files.strict_json import json_text
 from train.text import languages, pair_types
 from train.text.extra_tokens import EXTRA
 from train.text.tokenizer_files import TokenizerFiles
@@ -16,6 +17,35 @@ def follows_file(tokenizer: "Tokenizer", class_name: str) -> bool:
     """Whether transformers 5 follows tokenizer.json, and not the class: that of Llama does so where it reads bytes."""
     parts = (tokenizer.pre_tokenizer, tokenizer.decoder, tokenizer.post_processor)
     return class_name == "LlamaTokenizer" and any("ByteLevel" in repr(part) for part in parts)
+
+
+def steps(normalizer: object) -> Iterator[str]:
+    """The types of a normalizer's steps."""
+    from tokenizers import normalizers
+
+    if isinstance(normalizer, normalizers.Sequence):
+        for index in range(len(normalizer)):
+            yield from steps(normalizer[index])
+    elif normalizer is not None:
+        yield type(normalizer).__name__
+
+
+def of_bert(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
+    """How the rules of BERT, and of GPT, prepare and write texts in another way than tokenizer.json does."""
+    from tokenizers import decoders, normalizers
+
+    step, decoder = tokenizer.normalizer, tokenizer.decoder
+    if not isinstance(step, normalizers.BertNormalizer):
+        kinds = ", ".join(steps(step)) or "none"
+        yield f"has a normalizer of BertNormalizer, and tokenizer.json {kinds}"
+        return
+    if not step.clean_text:
+        yield "has clean_text=true, and the normalizer of tokenizer.json false"
+    strips = step.strip_accents
+    if files.optional("strip_accents") is None and strips not in (None, step.lowercase):
+        yield f"has a normalizer with strip_accents=null, and tokenizer.json {json_text(strips)}"
+    if isinstance(decoder, decoders.WordPiece) and not decoder.cleanup:
+        yield "has cleanup=true, and the decoder of tokenizer.json false"
 
 
 def dropped_flags(files: TokenizerFiles, tokenizer: "Tokenizer | None" = None) -> Iterator[str]:

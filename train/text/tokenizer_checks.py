@@ -123,18 +123,15 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
         return
     is_llama, readers = rules.build is vocabulary_files.llama, (vocabulary_files.albert, vocabulary_files.deberta_v2)
     is_gpt2, read = rules.build is vocabulary_files.gpt2, {*_OF_LETTERS} - ({"Prepend"} if is_llama else set())
-    further = [step for step in _steps(tokenizer.normalizer) if is_gpt2 or step in read]
+    further = [step for step in class_differences.steps(tokenizer.normalizer) if is_gpt2 or step in read]
     if further and (is_llama or is_gpt2 or (rules.model == "Unigram" and rules.build not in readers)):
         yield f"has no normalizer of {', '.join(further)}, as tokenizer.json has"
     if is_gpt2 and "add_prefix_space" not in files.options and _words(tokenizer, "a") == ["\u0120a"]:
         yield "puts no space before the first word of a text, and tokenizer.json does"
     yield from _difference_of_frame(tokenizer, rules, files, "a")
-    if rules.model == "WordPiece":
-        yield from _differences_of_bert(tokenizer, files)
-    has_ends = rules.build in (vocabulary_files.clip, vocabulary_files.openai_gpt)
-    unknown = {"unk_token": files.name("unk_token", "<unk>"), "fuse_unk": True, **_NO_ENDS}
-    without = unknown if rules.scheme and rules.model == "BPE" else _NO_ENDS
-    for name, value in (_PIECES if rules.model == "WordPiece" else _ENDS if has_ends else without).items():
+    if rules.model == "WordPiece" or rules.build is vocabulary_files.openai_gpt:
+        yield from class_differences.of_bert(tokenizer, files)
+    for name, value in _parts_of_model(rules, files).items():
         own = getattr(tokenizer.model, name, None)
         if own != value and (own or value):
             yield f"has {name}={json_text(value)}, and tokenizer.json {json_text(None if own == '' else own)}"
@@ -152,6 +149,18 @@ def _differences(tokenizer: "Tokenizer", rules: TokenizerClass, files: Tokenizer
             yield f"has {field}={token}, which tokenizer.json lacks"
 
 
+def _parts_of_model(rules: TokenizerClass, files: TokenizerFiles) -> Mapping[str, object]:
+    """What the class has beside its vocabulary, by the attributes of tokenizer.json's model."""
+    unknown = {"unk_token": files.name("unk_token", "<unk>")}
+    if rules.model == "WordPiece":
+        return _PIECES
+    if rules.build is vocabulary_files.openai_gpt:
+        return {**_ENDS, **unknown, "fuse_unk": False}
+    if rules.build is vocabulary_files.clip:
+        return _ENDS
+    return {**unknown, "fuse_unk": True, **_NO_ENDS} if rules.scheme and rules.model == "BPE" else _NO_ENDS
+
+
 def _differences_of(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
     """How one of the further classes does."""
     if files.class_name in _FURTHER:
@@ -167,35 +176,6 @@ def _differences_of_words(tokenizer: "Tokenizer", model: str, cuts: Mapping[str,
         own = _pieces(tokenizer, text)
         if own != list(pieces):
             yield f"cuts {text!r} into {list(pieces)}, and tokenizer.json into {own}"
-
-
-def _steps(normalizer: object) -> Iterator[str]:
-    """The types of a normalizer's steps."""
-    from tokenizers import normalizers
-
-    if isinstance(normalizer, normalizers.Sequence):
-        for index in range(len(normalizer)):
-            yield from _steps(normalizer[index])
-    elif normalizer is not None:
-        yield type(normalizer).__name__
-
-
-def _differences_of_bert(tokenizer: "Tokenizer", files: TokenizerFiles) -> Iterator[str]:
-    """How BERT's rules prepare and write texts."""
-    from tokenizers import decoders, normalizers
-
-    step, decoder = tokenizer.normalizer, tokenizer.decoder
-    if not isinstance(step, normalizers.BertNormalizer):
-        kinds = ", ".join(_steps(step)) or "none"
-        yield f"has a normalizer of BertNormalizer, and tokenizer.json {kinds}"
-        return
-    if not step.clean_text:
-        yield "has clean_text=true, and the normalizer of tokenizer.json false"
-    strips = step.strip_accents
-    if files.optional("strip_accents") is None and strips not in (None, step.lowercase):
-        yield f"has a normalizer with strip_accents=null, and tokenizer.json {json_text(strips)}"
-    if isinstance(decoder, decoders.WordPiece) and not decoder.cleanup:
-        yield "has cleanup=true, and the decoder of tokenizer.json false"
 
 
 def _difference_of_frame(
