@@ -73,6 +73,15 @@ def test_a_batch_and_its_texts():
     assert said["scores"].tolist() == [0, 1, 2]
 
 
+def test_a_place_of_no_text_is_in_the_row():
+    """A full row is followed by an empty place: one behind the row would be no target of a loss."""
+    layout, names = Layout(1, Shape(1, 2, 3), 3, 3.0), TextFields(by_token=("tokens", "valid"), by_place=("starts",))
+    fields = {"tokens": np.int32([[5] * 3, [0] * 3]), "valid": np.int32([[1] * 3, [0] * 3]), "starts": np.int32([2, 0])}
+    batch = layout.pack(fields, names, np.array([4, -1]), np.array([3, 0]), 1)
+    assert batch["starts"].tolist() == [2, 0]
+    assert separated(batch, names, 3)["starts"].tolist() == [2, 0]
+
+
 def test_examples_of_two_texts_share_rows_or_have_a_row_for_every_text():
     """Four examples: of two tokens and one, of one and one, none, and of one and none."""
     sizes, names = np.array([[2, 1], [1, 1], [0, 0], [1, 0]]), TextFields(by_token=("tokens", "valid"))

@@ -33,7 +33,7 @@ class TextFields(NamedTuple):
     """What the rows of a task say of its fields, and of its outcomes.
 
     by_token: those with a value for every token of a text
-    by_place: those that hold a place in a text
+    by_place: those that hold a place in a text; 0 where there is no text
     """
 
     by_token: tuple[str, ...] = ("tokens", "types", "valid")
@@ -165,7 +165,7 @@ class Layout:
                 packed[places] = field.ravel()[of_texts]
                 batch[name] = packed.reshape(shape.rows, shape.length)
             elif name in names.by_place:
-                batch[name] = (field + firsts).astype(field.dtype)
+                batch[name] = np.where(sizes.ravel() > 0, field + firsts, 0).astype(field.dtype)
             else:
                 batch[name] = field
         del batch["valid"]
@@ -215,8 +215,7 @@ def separated(
     firsts = np.zeros((len(segments), slots), np.int32)
     rows, places = np.nonzero(is_first)
     firsts[rows, segments[rows, places] - 1] = places
-    moved = {name: (batch[name] - firsts.ravel()).astype(batch[name].dtype) for name in names.by_place}
-    return fields | {name: np.where(batch["rows"] < 0, 0, places) for name, places in moved.items()}
+    return fields | {name: (batch[name] - firsts.ravel()).astype(batch[name].dtype) for name in names.by_place}
 
 
 def examples_of(batch: Mapping[str, np.ndarray], texts: int = 1) -> np.ndarray:
