@@ -10,6 +10,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Mapping
+from typing import Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
@@ -24,6 +25,7 @@ from train.settings.limits import MAX_BEAMS
 from train.settings.predict import Weights
 from train.tasks import resolve, table
 from train.tasks.lm.options import MAX_SHOTS
+from train.tasks.translate.options import WRITTEN_METRICS
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--weights=int8]
                                 [--stride=N | --shots=0,1,2 | --beams=N --against=FILE | --to=FILE --nbest=FILE]
@@ -49,6 +51,7 @@ class EvaluateOptions:
         loss_shots_N and accuracy_shots_N, of the tokens of that answer
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
+    scores: bleu | rouge | answers: of a translation model: what its texts are judged by; by default as in training
     source: of a translation model with several languages: that of the sources; by default as its folder says
     target: of such a model: the language to translate into
     against: of a translation model: a file of other translations, one a line, to compare these with
@@ -68,6 +71,7 @@ class EvaluateOptions:
     shots: str | None = None
     beams: int = 5
     length_penalty: float = 0.6
+    scores: Literal["bleu", "rouge", "answers"] = "bleu"
     source: str = ""
     target: str = ""
     against: str = ""
@@ -99,7 +103,7 @@ LANGUAGES = ("source", "target")
 _BY_SHOTS = ("loss", "accuracy")
 
 # Metrics that --weights=int8 compares with those of the weights as they were trained.
-_COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte", "bleu", "chrf")
+_COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte", *WRITTEN_METRICS)
 
 
 def main(argv=None) -> int:

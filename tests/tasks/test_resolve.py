@@ -73,6 +73,8 @@ def test_tasks_are_a_union():
     assert run_of("--task=translate", "--task.bleu=3").task == Translate(bleu=3)
     with pytest.raises(UserError, match="^--task.bleu belongs to task=translate, not to mlm; leave it out$"):
         run_of("--task.bleu=3")
+    with pytest.raises(UserError, match=r"eval.best=rouge1 is for task.scores=rouge, not bleu; set that"):
+        run_of("--task=translate", "--eval.best=rouge1")
     with pytest.raises(UserError, match=r"^--task=trnslate is unknown; did you mean translate\?$"):
         run_of("--task=trnslate")
 

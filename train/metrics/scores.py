@@ -1,7 +1,4 @@
-"""Metrics of classifications, of translations, and of texts that are predicted."""
-
-from collections.abc import Sequence
-from typing import Any
+"""Metrics of classifications, and of texts that are predicted."""
 
 import numpy as np
 
@@ -100,43 +97,3 @@ def _f1(right: int, guessed: int, labelled: int) -> float:
 
 def _mean_f1(counts) -> float:
     return float(np.mean([_f1(right, guessed, labelled) for right, guessed, labelled in counts]))
-
-
-def translation_metrics(translations: Sequence[str], references: Sequence[str]) -> dict[str, object]:
-    """sacreBLEU and chrF, 0 to 100, with signatures that say how they were computed (Post 2018)."""
-    import sacrebleu
-
-    bleu = sacrebleu.BLEU()
-    chrf = sacrebleu.CHRF()
-    metrics: dict[str, object] = {
-        "bleu": bleu.corpus_score(translations, [references]).score,
-        "chrf": chrf.corpus_score(translations, [references]).score,
-    }
-    return metrics | {"signature": f"BLEU|{bleu.get_signature()} chrF|{chrf.get_signature()}"}
-
-
-def bootstrap(
-    translations: Sequence[str], references: Sequence[str], against: Sequence[str] | None = None
-) -> dict[str, object]:
-    """95 % intervals of BLEU and chrF over 1,000 resamples of the sentences (Koehn 2004).
-
-    With translations `against` these, also their metrics, and `p`: how often chance alone makes so large a difference
-    on the same resamples.
-    """
-    import sacrebleu
-    from sacrebleu import significance
-
-    scorers = {"BLEU": sacrebleu.BLEU(references=[references]), "chrF2": sacrebleu.CHRF(references=[references])}
-    systems: list[tuple[str, Sequence[str]]] = [
-        ("against", list(against or translations)),
-        ("translations", list(translations)),
-    ]
-    test: Any = significance.PairedTest(systems, scorers, references=None, test_type="bs", n_samples=1000)
-    results = test()[1]
-    metrics: dict[str, object] = {}
-    for name, key in (("bleu", "BLEU"), ("chrf", "chrF2")):
-        rival, result = results[key]
-        metrics[f"{name}_interval"] = [float(result.mean - result.ci), float(result.mean + result.ci)]
-        if against is not None:
-            metrics |= {f"{name}_against": float(rival.score), f"{name}_p": float(result.p_value)}
-    return metrics

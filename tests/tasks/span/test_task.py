@@ -12,9 +12,9 @@ from small import call, read_lines, run, text_batch
 import tfm
 from train import evaluate, predict
 from train.main import main
+from train.metrics import squad
 from train.screens.console import Log
 from train.settings import schema
-from train.tasks.span import metric
 from train.tasks.span.options import Span
 from train.tasks.span.predict import search
 from train.tasks.span.rows import Passages
@@ -340,7 +340,7 @@ def test_evaluate_writes_the_official_files(trained, home, tmp_path):
     paragraphs = json.loads((home / "dev.json").read_text())["data"][0]["paragraphs"]
     golds = {p["qas"][0]["id"]: [answer["text"] for answer in p["qas"][0]["answers"]] for p in paragraphs}
     assert answers.keys() == golds.keys()
-    expected = metric.evaluate_v2(golds, answers)
+    expected = squad.evaluate_v2(golds, answers)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     best = json.loads((tmp_path / "nbest.json").read_text())
     for name, members in best.items():

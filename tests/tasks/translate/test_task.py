@@ -19,7 +19,7 @@ import tfm
 from train import UserError, evaluate, predict
 from train.generate import main as generate
 from train.main import main
-from train.metrics import scores
+from train.metrics import written
 from train.runs.run_folder import open_folder
 from train.runs.saved import SavedCheckpoints
 from train.screens.console import Log
@@ -246,11 +246,21 @@ def test_evaluate_repeats_the_result_and_says_how_sure_it_is():
     call(generate, "--run=run", "--file=dev.en", "--to=greedy.txt", "--strategy=greedy")
     lines = Path("greedy.txt").read_text().removesuffix("\n").split("\n")
     assert greedy["bleu"] == pytest.approx(
-        scores.translation_metrics(lines, Path("dev.de").read_text().removesuffix("\n").split("\n"))["bleu"]
+        written.translation_metrics(lines, Path("dev.de").read_text().removesuffix("\n").split("\n"))["bleu"]
     )
     against = evaluated("--against=greedy.txt")
     assert against["bleu_against"] == pytest.approx(greedy["bleu"])
     assert 0 <= against["bleu_p"] <= 1
+
+
+def test_a_translator_is_judged_as_one_of_summaries_and_of_answers():
+    call(generate, "--run=run", "--file=dev.en", "--to=greedy.txt", "--strategy=greedy")
+    texts, references = (Path(name).read_text().removesuffix("\n").split("\n") for name in ("greedy.txt", "dev.de"))
+    for kind, metric in (("rouge", "rougeL"), ("answers", "exact_match")):
+        metrics = evaluated("--beams=1", f"--scores={kind}")
+        assert metrics[metric] == pytest.approx(written.metrics(kind, texts, references)[metric])
+        assert metrics[f"{metric}_interval"][0] <= metrics[metric] <= metrics[f"{metric}_interval"][1]
+        assert "bleu" not in metrics
 
 
 def test_weights_in_eight_bits_say_what_they_cost_in_bleu():

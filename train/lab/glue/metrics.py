@@ -10,8 +10,7 @@ import numpy as np
 
 from train.lab.glue.glue_rows import Answer, Key
 from train.lab.glue.suites import GluePart, GlueTask
-from train.metrics import scores
-from train.tasks.span import metric
+from train.metrics import scores, squad
 
 Answers = Mapping[Key, Answer]
 
@@ -100,12 +99,12 @@ def exact_match(golds: Answers, answers: Answers, labels: Sequence[str] = ()) ->
 
 def f1_answer(golds: Answers, answers: Answers, labels: Sequence[str] = ()) -> float:
     """The mean over queries of the best F1 of words over their right entities (ReCoRD; Zhang et al. 2018)."""
-    return _best_of_golds(golds, answers, metric.f1)
+    return _best_of_golds(golds, answers, squad.f1)
 
 
 def exact_match_answer(golds: Answers, answers: Answers, labels: Sequence[str] = ()) -> float:
     """The share of queries whose answer is one of the right entities, but for case, punctuation and articles."""
-    return _best_of_golds(golds, answers, metric.exact_match)
+    return _best_of_golds(golds, answers, squad.exact_match)
 
 
 def _best_of_golds(golds: Answers, answers: Answers, similarity: Callable[[str, str], float]) -> float:

@@ -28,11 +28,11 @@ from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
 from train.files import cache
+from train.metrics import squad
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.record import HfSource, Saved, Task
-from train.tasks.span import metric
 from train.tasks.span.loss import loss
 from train.tasks.span.options import Span
 from train.tasks.span.predict import PREDICTOR, Answers, search
@@ -74,11 +74,11 @@ def corpus_metrics(
     golds = {name: texts for name, texts in corpus.valid.golds.items() if name in answers}
     predictions = {name: answer.chosen.text for name, answer in answers.items()}
     if not corpus.facts()["unanswerable"]:
-        return metric.evaluate_v1(golds, predictions)
+        return squad.evaluate_v1(golds, predictions)
     texts = {name: answer.first.text for name, answer in answers.items()}
     odds = {name: answer.no_answer for name, answer in answers.items()}
-    best = metric.evaluate_v2(golds, texts, odds)
-    return metric.evaluate_v2(golds, predictions) | {name: best[name] for name in best if name.startswith("best_")}
+    best = squad.evaluate_v2(golds, texts, odds)
+    return squad.evaluate_v2(golds, predictions) | {name: best[name] for name in best if name.startswith("best_")}
 
 
 def _answers(outputs: Mapping[str, np.ndarray], corpus: Corpus[Passages]) -> dict[str, Answers]:
@@ -166,11 +166,11 @@ def report(
     for question in questions[:: max(1, len(questions) // 10)][:10]:
         answer = answers[question.id].chosen
         golds = list(dict.fromkeys(question.golds)) or [""]
-        right = max(metric.exact_match(answer.text, gold) for gold in golds)
+        right = max(squad.exact_match(answer.text, gold) for gold in golds)
         correction = "" if right else f" (right: {_shown(golds[0])})"
         log.info(f"{question.text} {_shown(answer.text)} {answer.probability:.4f}{correction}")
     texts = {question.id: question.golds for question in questions}
-    exact, _ = metric.raw_scores(texts, {name: answers[name].chosen.text for name in texts})
+    exact, _ = squad.raw_scores(texts, {name: answers[name].chosen.text for name in texts})
     lengths = [len(members[0].split()) if members else 0 for members in texts.values()]
     odds = [answers[name].no_answer for name in texts]
     plots.answers(lengths, list(exact.values()), odds, run.task.null_threshold, folder)

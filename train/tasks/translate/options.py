@@ -12,6 +12,14 @@ from train.settings.task_options import TaskOptions
 # --task.early-stopping, and what `tfm.Beam` calls it.
 EARLY_STOPPING: Mapping[str, bool | str] = {"yes": True, "no": False, "likely": "likely"}
 
+# The metrics of written texts by --task.scores, the first of which test sets have too.
+SCORES: Mapping[str, tuple[str, ...]] = {
+    "bleu": ("bleu", "chrf"),
+    "rouge": ("rouge1", "rouge2", "rougeL"),
+    "answers": ("exact_match", "f1"),
+}
+WRITTEN_METRICS = tuple(name for names in SCORES.values() for name in names)
+
 
 @frozen
 class Translate(TaskOptions):
@@ -22,8 +30,10 @@ class Translate(TaskOptions):
     target: the language to translate into
     long: drop | error: what becomes of a pair that is longer than batch.length
     smoothing: probability that is divided among all tokens in training
-    bleu: validation sentences that are translated at each evaluation, for BLEU; all at the end
-    beams: translations that are followed at a time when sentences are translated for BLEU; 1 is greedy
+    scores: bleu | rouge | answers: what the texts are judged by that are written for validation sources: BLEU and chrF,
+        ROUGE of summaries, or exact match and F1 of answers
+    bleu: validation sources for which a text is written at each evaluation; all at the end
+    beams: texts that are followed at a time there; 1 is greedy
     length_penalty: of that search; above 0, longer translations are preferred
     length_offset: of that penalty: 5 as in its paper, 0 as in transformers
     early_stopping: of that search: yes | no | likely: ends at as many translations as beams, never before better ones
@@ -42,6 +52,7 @@ class Translate(TaskOptions):
     target: str = "de"
     long: Literal["drop", "error"] = "drop"
     smoothing: float = 0.1
+    scores: Literal["bleu", "rouge", "answers"] = "bleu"
     bleu: int = 200
     beams: int = 5
     length_penalty: float = 0.6
@@ -63,7 +74,10 @@ class Translate(TaskOptions):
             raise ValueError(f"source={self.source} and task.target are the same; name two columns or languages")
 
     def check_task(self, run: Run) -> None:
-        if run.eval.best in ("bleu", "chrf") and not self.bleu:
+        scores = next((kind for kind, names in SCORES.items() if run.eval.best in names), None)
+        if scores not in (None, self.scores):
+            raise ValueError(f"eval.best={run.eval.best} is for task.scores={scores}, not {self.scores}; set that")
+        if scores and not self.bleu:
             raise ValueError(
                 f"eval.best={run.eval.best} needs translations to judge; set --task.bleu to a number of sentences"
             )

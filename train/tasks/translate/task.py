@@ -37,13 +37,13 @@ from train.data.synthetic import grammar
 from train.data.tokens import segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
-from train.metrics import scores
+from train.metrics import written
 from train.screens import plots
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.record import Facts, HfSource, Saved, Task
 from train.tasks.translate import marks, translation
-from train.tasks.translate.options import EARLY_STOPPING, Translate
+from train.tasks.translate.options import EARLY_STOPPING, SCORES, WRITTEN_METRICS, Translate
 from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
 from train.tasks.translate.source import columns_of, load_pairs
@@ -155,7 +155,7 @@ def generation_metrics(
     during_training: bool = False,
     against: str | None = None,
 ) -> dict[str, Any]:
-    """BLEU and chrF on the validation sentences and the test sets.
+    """The metrics of `--task.scores` on the validation sentences and the test sets.
 
     during_training: on the first `--task.bleu` validation sentences alone, or nothing if it is 0
     against: a file of other translations to compare with; "" adds confidence intervals alone, None nothing. Raises
@@ -170,14 +170,14 @@ def generation_metrics(
         pairs = (rows.all_pairs if run.model.max_length is None else rows.pairs)[:max_sentences]
         translations = translation.translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
-        values = scores.translation_metrics(translations, references)
+        values = written.metrics(run.task.scores, translations, references)
         if name:
-            results[f"bleu_{name}"] = values["bleu"]
+            results |= {f"{metric}_{name}": values[metric] for metric in SCORES[run.task.scores][:1]}
             continue
         results |= values
         if against is not None:
             rivals = _read_translations(against, len(pairs)) if against else None
-            results |= scores.bootstrap(translations, references, rivals)
+            results |= written.intervals(run.task.scores, translations, references, rivals)
     return results
 
 
@@ -278,7 +278,7 @@ TRANSLATE = Task(
     load=load,
     loss=loss,
     metrics=metrics,
-    goals={"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max},
+    goals={"loss": min, "perplexity": min, "accuracy": max, **dict.fromkeys(WRITTEN_METRICS, max)},
     baselines=baselines,
     report=report,
     processor=TOKENIZER,

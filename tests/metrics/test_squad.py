@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from train.tasks.span import metric
+from train.metrics import squad
 
 WORDS = (
     "the a an The AN Theatre another a. the, -a- an' and state-of-the-art U.S. US u.s It's its 1,000 1000 . , ! '' one "
@@ -91,7 +91,7 @@ def test_v1(seed):
         if name in predictions:
             right += max(exact(predictions[name], gold) for gold in texts)
             shared += max(overlap(predictions[name], gold) for gold in texts)
-    metrics = metric.evaluate_v1(golds, predictions)
+    metrics = squad.evaluate_v1(golds, predictions)
     assert metrics == {"exact_match": pytest.approx(right / 1000), "f1": pytest.approx(shared / 1000)}
     assert all(0.3 < value < 0.7 for value in metrics.values()), "neither easy nor hopeless"
 
@@ -111,11 +111,11 @@ def test_v2(seed, threshold):
             right = shared = float(golds[name] == [])
         for kind in ("", "HasAns_" if golds[name] else "NoAns_"):
             scores[kind].append((right, shared))
-    metrics = metric.evaluate_v2(golds, predictions, odds, threshold)
+    metrics = squad.evaluate_v2(golds, predictions, odds, threshold)
     for kind, values in scores.items():
         expected = [sum(column) / len(values) for column in zip(*values, strict=True)]
         assert [metrics[f"{kind}exact_match"], metrics[f"{kind}f1"]] == pytest.approx(expected)
-    best = metric.evaluate_v2(golds, predictions, odds)
+    best = squad.evaluate_v2(golds, predictions, odds)
     assert {name: metrics[name] for name in best if "best" in name} == {
         name: best[name] for name in best if "best" in name
     }, "the best thresholds are of the predictions without a threshold"
@@ -136,9 +136,9 @@ def score_at(golds, predictions, answered, score):
 def test_best_thresholds(seed):
     """Every number of surest answers is tried; the first of the best is taken, 0 if no answer at all is best."""
     golds, predictions, odds = questions(seed, answerable=False, count=200)
-    raw = dict(zip(("best_exact", "best_f1"), metric.raw_scores(golds, predictions), strict=True))
+    raw = dict(zip(("best_exact", "best_f1"), squad.raw_scores(golds, predictions), strict=True))
     ranking = [name for name in sorted(odds, key=lambda name: odds[name]) if name in predictions]
-    metrics = metric.evaluate_v2(golds, predictions, odds)
+    metrics = squad.evaluate_v2(golds, predictions, odds)
     for name, scores in raw.items():
         totals = [
             score_at(golds, predictions, set(ranking[:count]), scores.__getitem__) for count in range(len(ranking) + 1)
@@ -164,14 +164,14 @@ def test_best_thresholds(seed):
     ],
 )
 def test_cases(prediction, gold, right, shared, shared_v2):
-    assert metric.exact_match(prediction, gold) == right
-    assert metric.f1(prediction, gold) == pytest.approx(shared)
-    assert metric.f1_or_empty(prediction, gold) == pytest.approx(shared_v2)
+    assert squad.exact_match(prediction, gold) == right
+    assert squad.f1(prediction, gold) == pytest.approx(shared)
+    assert squad.f1_or_empty(prediction, gold) == pytest.approx(shared_v2)
 
 
 def test_v2_without_odds_and_without_one_kind():
     golds = {"a": ["cat", "the"], "b": ["a"]}
-    metrics = metric.evaluate_v2(golds, {"a": "", "b": "an", "c": "not asked"})
+    metrics = squad.evaluate_v2(golds, {"a": "", "b": "an", "c": "not asked"})
     assert metrics == {"exact_match": 0.5, "f1": 0.5, "HasAns_exact_match": 0.5, "HasAns_f1": 0.5}
     with pytest.raises(ValueError, match="has an answer"):
-        metric.evaluate_v1({"a": []}, {})
+        squad.evaluate_v1({"a": []}, {})
