@@ -33,7 +33,10 @@ def text(tmp_path, monkeypatch):
         (["--stop-at=4"], "one run from its first step to its last"),
         (["--tokenizer.kind=bpe"], "counts nats a character"),
         (["--task=mlm"], "counts nats a character"),
-        ([], "is not tiny Shakespeare of 1,115,394 characters"),
+        (
+            [],
+            "is not tiny Shakespeare (SHA-256 86c4e6aa9db7...) nor the test set of WikiText-2 (SHA-256 d790b833",
+        ),
         (["--batch.sise=4", "--trial"], "unknown flag --batch.sise"),
         (["--board=encoder"], "labels=FOLDER is what board=encoder is measured by"),
         (["--board=encoder", "--labels=nowhere", "--task=mlm"], "--labels=nowhere has no sst2.train.jsonl"),
@@ -46,6 +49,14 @@ def test_rules(text, flags, says):
     assert says in err
     assert err.count("\n") == 1
     assert not Path("entry").exists()
+
+
+def test_a_vocabulary_has_each_character(text):
+    """What stands in no vocabulary is one token, and costs nothing."""
+    Path("text.txt").write_text("the cat\n")
+    rules.check_characters(12, "text.txt")
+    with pytest.raises(UserError, match="vocab=11 has no room for the 7 characters of text.txt and 5 special tokens"):
+        rules.check_characters(11, "text.txt")
 
 
 def test_a_task_must_be_said(text):

@@ -36,7 +36,7 @@ ENTRY, LOG, TRAINED = "entry.json", "log.txt", "trained"
 class RecordOptions:
     """What to enter.
 
-    board: decoder | encoder: nats a character of tiny Shakespeare, or the mean of four fine-tunings
+    board: decoder | encoder: nats a character of tiny Shakespeare or WikiText-2, or the mean of four fine-tunings
     text: the file to train on, of which train.main holds a tenth out
     changed: what the entry changes of the one before, for the table
     to: the folder to make
@@ -78,7 +78,9 @@ def record(argv):
     target = Path(options.to)
     run, _ = resolve.resolve([*rest, f"--data={options.text}"], run_folder.resumed_values, run_folder.run_values)
     rules.check_run(flatten(run), options.board)
-    digest = _digest(options)
+    digest = rules.check_text(options.text, "" if options.trial else options.board)
+    if options.board == "decoder" and not options.trial:
+        rules.check_characters(flatten(run)["tokenizer.vocab"], options.text)
     labels = _checked_labels(options)
     hardware = _hardware(options)
     if target.exists():
@@ -92,7 +94,7 @@ def record(argv):
         "board": options.board,
         "class": hardware,
         "minutes": round(seconds / 60, 2),
-        **_measure(options, result, scores),
+        **_measure(options, rules.GOALS.get(digest), result, scores),
         "seed": run.seed,
         "changed": options.changed,
         "text": digest,
@@ -104,17 +106,14 @@ def record(argv):
     print(json_text(entry))
 
 
-def _measure(options: RecordOptions, result: dict, scores: dict[str, float]) -> dict[str, object]:
+def _measure(
+    options: RecordOptions, goal: rules.Goal | None, result: dict, scores: dict[str, float]
+) -> dict[str, object]:
     """What the board orders entries by, and whether the entry may stand there."""
     if options.board == "decoder":
         loss = result["eval_loss"]
-        return {"loss": loss, "counts": loss <= rules.LOSS and not options.trial}
+        return {"loss": loss, "counts": goal is not None and loss <= goal.loss and not options.trial}
     return {"mean": sum(scores.values()) / len(scores), "scores": scores, "counts": not options.trial}
-
-
-def _digest(options: RecordOptions) -> str:
-    """The SHA-256 of the text, which may be any in a trial."""
-    return rules.check_text(options.text, "" if options.trial else options.board)
 
 
 def _checked_labels(options: RecordOptions) -> dict[str, rules.FineTuning]:

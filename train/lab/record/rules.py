@@ -6,12 +6,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from train import UserError
+from train.text.special import ROLES
 
-# The text of the decoder's board: tiny Shakespeare, 1,115,394 characters.
-SHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
-# Nats a character on its last tenth, at the end of a run.
-LOSS = 1.55
+class Goal(NamedTuple):
+    """A text of the decoder's board.
+
+    name: of the text, in sentences
+    loss: nats a character of its last tenth that an entry must reach
+    """
+
+    name: str
+    loss: float
+
+
+# By the SHA-256 of the text.
+GOALS = {
+    "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed": Goal("tiny Shakespeare", 1.55),
+    "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0": Goal("the test set of WikiText-2", 1.5),
+}
 
 # Flags that bring knowledge from elsewhere, that change what is held out or how it is measured, or that take a run
 # apart. Those that end with a dot are the beginnings of others.
@@ -90,18 +103,29 @@ def check_run(values: Mapping[str, object], board: str) -> None:
 
 
 def check_text(path: str, board: str) -> str:
-    """The SHA-256 of the text. Raises UserError where it cannot be read, or is not tiny Shakespeare for a decoder."""
+    """The SHA-256 of the text. Raises UserError where it cannot be read, or a decoder has no goal for it."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"--text={path} cannot be read ({error.strerror}); name one file") from error
     digest = hashlib.sha256(content).hexdigest()
-    if board == "decoder" and digest != SHAKESPEARE:
+    if board == "decoder" and digest not in GOALS:
+        texts = " nor ".join(f"{goal.name} (SHA-256 {known[:12]}...)" for known, goal in GOALS.items())
         raise UserError(
-            f"--text={path} is not tiny Shakespeare of 1,115,394 characters (SHA-256 {SHAKESPEARE[:12]}...); "
-            "--board=decoder is about that text alone; add --trial to try another"
+            f"--text={path} is not {texts}; --board=decoder is about these texts; add --trial to try another"
         )
     return digest
+
+
+def check_characters(vocabulary: object, path: str) -> None:
+    """Raises UserError for a vocabulary that has no room for each character of a text: unknown ones would be told from
+    nothing."""
+    characters = len(set(Path(path).read_text(encoding="utf-8")))
+    if not isinstance(vocabulary, int) or vocabulary < characters + len(ROLES):
+        raise UserError(
+            f"--tokenizer.vocab={vocabulary} has no room for the {characters} characters of {path} and {len(ROLES)} "
+            f"special tokens; raise it to {characters + len(ROLES)} or more"
+        )
 
 
 def check_hardware(platform: str, kind: str, devices: int, cores: int) -> str:
