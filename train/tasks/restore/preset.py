@@ -12,7 +12,15 @@ def _micro(kind: str, size: int, patch: int) -> Preset:
 PRESETS: dict[str, Preset] = {
     "upscale-micro": _micro("upscale", size=16, patch=2),
     "colour-micro": _micro("colour", size=32, patch=4),
-    "holes-micro": _micro("holes", size=32, patch=4),
+    # A rectangle often hides a shape of which nothing can be known; of patches something is left to go by.
+    "holes-micro": _micro("holes", size=32, patch=4)
+    | {
+        "task.shape": "patches",
+        "task.share": 0.5,
+        "steps": 1500,
+        "eval.every": 750,
+        "checkpoint.every": 750,
+    },
     # A ViT-S to go on from, by the recipe of Xie et al. 2022, section 4.1.2.
     "holes-s": TRAINING
     | vit(12, 384, 6, size=224, patch=16)
