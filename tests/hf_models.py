@@ -410,7 +410,11 @@ MODELS = {
     "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
     "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
     "pvt": ("pvt", PVT, ["PvtModel", "PvtForImageClassification"]),
-    "segformer": ("segformer", SEGFORMER, ["SegformerModel", "SegformerForImageClassification"]),
+    "segformer": (
+        "segformer",
+        SEGFORMER,
+        ["SegformerModel", "SegformerForImageClassification", "SegformerForSemanticSegmentation"],
+    ),
 }  # fmt: skip
 CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
 
@@ -454,6 +458,7 @@ SEGFORMER_NAMES = {
     r"sequence_reduction\.sequence_reduction": "self.sr",
     r"sequence_reduction\.layer_norm": "self.layer_norm",
     r"mlp\.fc": "mlp.dense",
+    r"linear_projections": "linear_c",
 } | {pattern: name for pattern, name in SWIN_NAMES.items() if "_proj" in pattern}
 
 
@@ -501,6 +506,8 @@ def expert_entries(tensor: str, shape) -> list:
 def weights(name: str, shape) -> np.ndarray:
     """The values of a tensor, drawn by its name: none is 0 or 1, and scales of norms are around 1."""
     values = np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.3, shape)
+    if name.endswith("running_var"):
+        return np.exp(values).astype(np.float32)
     return (values + (name.endswith("weight") and len(shape) == 1)).astype(np.float32)
 
 
@@ -544,7 +551,9 @@ def torch_model(name: str, architecture: str):
     model = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():
         for tensor, values in [*model.named_parameters(), *model.named_buffers()]:
-            is_fixed = tensor.endswith(("final_logits_bias", "embeddings.position_embeddings"))
+            is_fixed = tensor.endswith(
+                ("final_logits_bias", "embeddings.position_embeddings", "running_mean", "running_var")
+            )
             if is_fixed or values.requires_grad:
                 values.copy_(torch.from_numpy(weights(tensor, tuple(values.shape))))
     return model
@@ -605,12 +614,15 @@ def _results(config, params, arrays) -> dict:
 
 
 def _array_results(config, params, pixels) -> dict:
+    import jax.numpy as jnp
 
     import tfm
     from tfm.models.classifier import pooled, pooled_states
 
     hidden = tfm.encoder(params.encoder, config, pixels)
     outputs = {"hidden": hidden, "last_hidden_state": hidden}
+    if isinstance(params, tfm.StageTagger):
+        return outputs | {"logits": jnp.moveaxis(tfm.pixel_logits(params, config, pixels), -1, 1)}
     if isinstance(params, tfm.Tagger):
         return outputs | {"logits": tfm.patch_logits(params, config, hidden)}
     if params.output is not None:
@@ -728,7 +740,9 @@ def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]
     entries = [
         (saved_name(MODELS[name][0], tensor), np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
         for tensor, shape in reference["shapes"].items()
-        if saved_name(MODELS[name][0], tensor) not in tied_copies and not is_of_experts(tensor)
+        if saved_name(MODELS[name][0], tensor) not in tied_copies
+        and not is_of_experts(tensor)
+        and not tensor.endswith("num_batches_tracked")
     ]
     entries += [entry for tensor, shape in reference["shapes"].items() for entry in expert_entries(tensor, shape)]
     write(folder / "model.safetensors", entries)

@@ -33,7 +33,14 @@ if TYPE_CHECKING:
     from tfm.catalogue.models.calibration import calibrate, needs_calibration
     from tfm.catalogue.models.interpolation import interpolate_positions
     from tfm.catalogue.models.object_queries import DetectedObjects, ObjectDetector, detect, detector_specs
-    from tfm.catalogue.models.pixel_outputs import pixel_outputs, pixel_specs
+    from tfm.catalogue.models.pixel_outputs import (
+        StageTagger,
+        output_grid,
+        pixel_features,
+        pixel_logits,
+        pixel_outputs,
+        pixel_specs,
+    )
     from tfm.catalogue.models.replaced_tokens import (
         PredictedPlaces,
         ReplacedDetector,

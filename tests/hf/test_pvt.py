@@ -10,6 +10,7 @@ import pytest
 import tfm
 from tfm.hf import FAMILIES
 from tfm.hf.match import conflicts_of
+from tfm.models.encoder import stage_states
 
 # Four stages; of PVT the last is one patch with [CLS], of SegFormer the grids are odd: 24, 12, 6, 3 of 48 pixels.
 SIZES = dict(
@@ -20,6 +21,7 @@ FIELDS = {
     "pvt": SIZES | dict(image_size=32, sequence_reduction_ratios=[8, 4, 2, 1], layer_norm_eps=1e-3, hidden_act="relu"),
     "segformer": SIZES | dict(image_size=48, sr_ratios=[8, 6, 2, 3], patch_sizes=[7, 5, 3, 5], strides=[2, 2, 2, 2]),
 }
+SEGMENTATION = "SegformerForSemanticSegmentation"
 CLASSES = {"pvt": "Pvt", "segformer": "Segformer"}
 
 
@@ -78,6 +80,39 @@ def test_a_folder_of_ours_is_read_by_transformers(torch_model, tmp_path):
     assert_near(logits_of(model), jax.jit(tfm.classify, static_argnums=1)(params, config, pixels))
 
 
+@pytest.mark.parity
+def test_all_stages_of_segformer_are_read_for_classes_of_pixels(tmp_path):
+    """Every stage, and the classes by running statistics, of odd grids and both ways; a written folder lacks nothing
+    that transformers reads."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.SegformerConfig(**FIELDS["segformer"], decoder_hidden_size=10)
+    model = transformers.SegformerForSemanticSegmentation(config).eval()
+    with torch.no_grad():
+        for values in model.parameters():
+            values.copy_(0.3 * torch.randn_like(values) + (values.ndim == 1))
+        model.decode_head.batch_norm.running_mean.normal_()
+        model.decode_head.batch_norm.running_var.uniform_(0.5, 2)
+        expected = model(torch.from_numpy(images(48).transpose(0, 3, 1, 2).copy()), output_hidden_states=True)
+    model.save_pretrained(tmp_path / "hf")
+    ours, params = tfm.from_hf(tmp_path / "hf")
+    assert (ours.classes, ours.head.decoder_width) == (5, 10)
+    states = jax.jit(stage_states, static_argnums=1)(params.encoder, ours, jnp.asarray(images(48)))
+    for stage, hidden in zip(states, expected.hidden_states, strict=True):
+        assert_near(stage, hidden.flatten(2).transpose(1, 2).numpy())
+    label = jax.jit(tfm.pixel_logits, static_argnums=1)
+    assert_near(label(params, ours, jnp.asarray(images(48))), expected.logits.movedim(1, -1).numpy())
+
+    params = jax.tree.map(lambda leaf: leaf * 1.1, params)
+    tfm.to_hf(ours, params, tmp_path / "ours")
+    load = transformers.AutoModelForSemanticSegmentation.from_pretrained
+    model, report = load(tmp_path / "ours", output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert_near(np.moveaxis(logits_of(model.eval()), 1, -1), label(params, ours, jnp.asarray(images(48))))
+
+
 def config_of(name, **fields):
     """The configuration of a config.json with these fields."""
     family = FAMILIES[name]
@@ -102,6 +137,7 @@ def config_of(name, **fields):
         ("segformer", {"patch_sizes": [7, 3, 3, 1]}, "only odd patches that are larger than their strides"),
         ("segformer", {"image_size": 49, "sr_ratios": [1, 1, 1, 1]}, "image_size=49"),
         ("segformer", {"hidden_sizes": [8, 13, 20, 32]}, "must divide"),
+        ("segformer", {"decoder_hidden_size": 0}, "decoder_hidden_size"),
     ],
 )
 def test_what_is_not_supported_is_refused(name, fields, message):
@@ -123,6 +159,15 @@ def test_what_a_folder_cannot_say_is_named(name, values, message):
     config = tfm.override(config_of(name), values)
     config, _ = FAMILIES[name].canonicalize(config, None)
     assert message in conflicts_of(FAMILIES[name], config, f"{CLASSES[name]}ForImageClassification")
+
+
+def test_the_decoder_of_all_stages_is_that_of_classes_of_pixels_alone():
+    family, values = FAMILIES["segformer"], config_of("segformer")
+    assert values.head.decoder_width is None
+    of_pixels = family.config(FIELDS["segformer"] | {"decoder_hidden_size": 10}, family.heads[SEGMENTATION])
+    assert of_pixels.head.decoder_width == 10
+    assert family.config_json(of_pixels, SEGMENTATION)["decoder_hidden_size"] == 10
+    assert conflicts_of(family, values, SEGMENTATION) == ["head.decoder_width=None"]
 
 
 def test_classes_that_nothing_counts_are_those_of_imagenet():

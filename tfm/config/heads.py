@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from tfm.options.choices import check_fields, check_minimum, frozen
+from tfm.options.choices import MAX_WIDTH, check_fields, check_maximum, check_minimum, frozen
 from tfm.options.model import ModelConfig
 
 
@@ -27,6 +27,8 @@ class Head:
     output_bias: add a bias to the logits of a language model, or of a causal classifier
     scale_logits: divide the states of a language model by the root of the width before the output table
     input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token
+    decoder_width: outputs of pixels are read from the states of all stages, mapped to this width and joined on the grid
+        of the first stage (Xie et al. 2021, section 3.2); none: from those of the last stage
     """
 
     pool: Literal["first", "mean", "last", "max", "ends", "prefix"] = "first"
@@ -42,10 +44,12 @@ class Head:
     output_bias: bool = False
     scale_logits: bool = False
     input_only: int = 0
+    decoder_width: int | None = None
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, input_only=0, layer=1, feature_layers=1)
+        check_minimum(self, input_only=0, layer=1, feature_layers=1, decoder_width=1)
+        check_maximum(self, "no model is as wide", decoder_width=MAX_WIDTH)
 
     def check(self, config: ModelConfig) -> None:
         """Raises ValueError where a model of this configuration cannot have such heads."""
@@ -74,6 +78,11 @@ class Head:
             raise ValueError(
                 f"head.features={self.features} reads several layers of a text; images and head.layer have "
                 "head.features=last"
+            )
+        if self.decoder_width is not None and (config.input.grid is None or self.layer is not None):
+            raise ValueError(
+                f"head.decoder_width={self.decoder_width} is for outputs of the pixels of a picture, by all layers; "
+                "leave it out"
             )
         if self.distilled and config.input.prefix < 2:
             raise ValueError(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
+from tfm.catalogue.models.pixel_outputs import pixel_specs
 from tfm.catalogue.models.towers import towers_specs
 from tfm.config.model import MAX_SIZES, Config
 from tfm.hf.facts import class_count, with_aliases
@@ -68,11 +69,16 @@ class HfField(NamedTuple):
 
 
 class HfHead(NamedTuple):
-    """What an architecture predicts, the names of its own tensors, and fields of `Config` by dotted name."""
+    """What an architecture predicts, the names of its own tensors, and fields of `Config` by dotted name.
+
+    counters: whole numbers that say how often its batch norms were trained; they are written as 0, and nothing reads
+        them
+    """
 
     kind: str
     names: Names = MappingProxyType({})
     overrides: Mapping[str, object] = MappingProxyType({})
+    counters: tuple[str, ...] = ()
 
     def without(self, part: str) -> "HfHead":
         """The head without one of its parts."""
@@ -97,6 +103,8 @@ class HfHead(NamedTuple):
                 return classifier_specs(config)
             case "tag" | "span" | "detect":
                 return tagger_specs(config, dense="dense" in self.names)
+            case "segment":
+                return pixel_specs(config, config.classes)
             case "masked_image":
                 return masked_image_specs(config)
             case "lm" | "pixels":
@@ -109,7 +117,7 @@ class HfHead(NamedTuple):
 
 
 # Heads with as many classes as config.json names.
-COUNTED = ("classify", "classify_pixels", "tag", "detect", "read classes")
+COUNTED = ("classify", "classify_pixels", "tag", "segment", "detect", "read classes")
 
 # Fields of `Config` by dotted name that several fields of config.json say, and the names of the latter.
 Reading = tuple[dict[str, object], set[str]]
@@ -270,7 +278,7 @@ class Family:
         fields |= self.write(config)
         fields |= {name: None for name, token in self.ids.items() if token >= config.vocab and name not in fields}
         fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
-        if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span"):
+        if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span", "segment"):
             labels = [f"LABEL_{index}" for index in range(config.classes)]
             fields["id2label"] = {str(index): label for index, label in enumerate(labels)}
             fields["label2id"] = {label: index for index, label in enumerate(labels)}

@@ -263,6 +263,11 @@ def entries(model_leaves: list[Leaf], params: PyTree) -> list[Entry]:
     return [(name, np.dtype(np.float32), rows[0][0].shape, partial(assemble, rows)) for name, rows in holders.items()]
 
 
+def counter(name: str) -> Entry:
+    """A count of nothing, int64 []."""
+    return name, np.dtype(np.int64), (), partial(np.zeros, (), np.int64)
+
+
 def assemble(rows: list[tuple[Leaf, jax.Array, int]]) -> np.ndarray:
     """A tensor out of the rows of all the parameters that it holds."""
     tensor = np.zeros(rows[0][0].shape, np.float32)

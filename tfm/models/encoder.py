@@ -70,19 +70,33 @@ def encoder(
     Raises ValueError for more tokens than `config.max_length` where positions are not given, and for images of another
     size than `config.input` says.
     """
+    return stage_states(model, config, inputs, mask, positions, types, key)[-1]
+
+
+def stage_states(
+    model: Encoder,
+    config: Config,
+    inputs: PyTree,
+    mask: Mask | None = None,
+    positions: Array | None = None,
+    types: Array | None = None,
+    key: Array | None = None,
+) -> list[Array]:
+    """Arguments and errors of `encoder` -> the states [B,T,D] behind each of its stages, by the norm of those that end
+    with one."""
     first, *stages = config.stage_configs
     drop_path = [None] * (1 + len(stages)) if key is None else drop_path_rates(config)
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, first, inputs, positions, types, embed_key)
     context = pass_context(x, mask, positions, causal=False)
-    x = stack(model, first, x, context, key=stack_key, drop_path=drop_path[0])[0]
+    states = [stack(model, first, x, context, key=stack_key, drop_path=drop_path[0])[0]]
     for index, (params, stage) in enumerate(zip(model.stages, stages, strict=True), 1):
         embed_key, stack_key = split(None if key is None else jax.random.fold_in(key, index), 2)
         with jax.named_scope(f"stage {index + 1}"):
-            x = embed(params.embed, stage, x, key=embed_key)
+            x = embed(params.embed, stage, states[-1], key=embed_key)
             context = pass_context(x, None, None, causal=False)
-            x = stack(params, stage, x, context, key=stack_key, drop_path=drop_path[index])[0]
-    return x
+            states.append(stack(params, stage, x, context, key=stack_key, drop_path=drop_path[index])[0])
+    return states
 
 
 def decoder(

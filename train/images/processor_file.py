@@ -35,6 +35,7 @@ class Defaults(NamedTuple):
     rescale: what values from 0 to 255 are multiplied by
     offset: whether 1 is taken from that
     reads: fields that this class reads and the rest do not
+    may_crop: whether do_center_crop changes anything
     """
 
     size: tuple[int, int] | int
@@ -47,6 +48,7 @@ class Defaults(NamedTuple):
     rescale: float = 1 / 255
     offset: bool = False
     reads: tuple[str, ...] = ()
+    may_crop: bool = True
 
 
 # By the class, without the end of its name; transformers 5.24.
@@ -75,7 +77,7 @@ DEFAULTS = {
         offset=True,
         reads=("num_frames", "offset"),
     ),
-    "Segformer": Defaults((512, 512), 2, _IMAGENET),
+    "Segformer": Defaults((512, 512), 2, _IMAGENET, may_crop=False),
 }
 
 # The class of a file that names none, by the model_type of config.json.
@@ -144,7 +146,8 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
         raise ValueError("do_pad=true is not supported; such a processor cannot be used")
     is_resized = _flag(fields, "do_resize", True)
     size = _size(fields, "size", defaults.size, _flag(fields, "default_to_square", defaults.square))
-    crop = _crop(fields, defaults) if _flag(fields, "do_center_crop", defaults.crops) else None
+    crops = defaults.may_crop and _flag(fields, "do_center_crop", defaults.crops)
+    crop = _crop(fields, defaults) if crops else None
     if is_resized and defaults.share is not None:
         size, crop = _shared(size, crop, _number(fields, "crop_pct", defaults.share))
     mean, std = (_channels(fields, name, values) for name, values in zip(_STATISTICS, defaults.channels, strict=True))

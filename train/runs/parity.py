@@ -132,6 +132,8 @@ def _output(config: tfm.Config, params: PyTree, inputs: jax.Array) -> jax.Array:
     predict: Callable[..., jax.Array] = tfm.classify
     if isinstance(params, tfm.CausalLM):
         predict = tfm.causal_lm
+    elif isinstance(params, tfm.StageTagger):
+        predict = tfm.pixel_logits
     elif isinstance(params, tfm.Tagger):
         predict = tfm.classify_tokens
     return jax.jit(predict, static_argnums=1)(params, config, inputs)

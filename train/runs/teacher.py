@@ -143,7 +143,7 @@ def _picture(model: Config) -> str:
 def _state_shape(model: Config) -> tuple[object, ...]:
     """What the shapes of last states depend on, beside the rows."""
     last = model.stage_configs[-1]
-    return last.width, last.input.prefix, last.grid, last.input.grid
+    return last.width, last.input.prefix, last.grid, last.input.grid, model.head.decoder_width
 
 
 def _some(names: list[str] | None) -> str:

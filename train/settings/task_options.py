@@ -120,7 +120,7 @@ def check_focal(focal: float) -> None:
 
 def check_cells(cells: int, model: Config) -> None:
     """Raises ValueError for parts of a patch that are less than a pixel, and for a model that reads left to right."""
-    grid = model.stage_configs[-1].input.grid
+    grid = model.stage_configs[-1 if model.head.decoder_width is None else 0].input.grid
     assert grid is not None, "a model of patches"
     side = getattr(model.input, "pixels", grid)[0] // grid[0]
     if cells > side:

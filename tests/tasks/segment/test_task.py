@@ -20,7 +20,8 @@ from train.main import main
 from train.metrics.overlap import class_ious, mean_iou
 from train.settings.images import Augment
 from train.tasks import presets
-from train.tasks.segment.rows import MaskRows
+from train.tasks.segment.options import PixelClasses
+from train.tasks.segment.rows import MaskRows, is_class, reduced
 from train.tasks.segment.task import SEGMENT
 
 SMALL = (
@@ -103,6 +104,20 @@ def test_masks_of_drawings_are_where_a_pixel_has_the_colour_of_a_shape():
             assert not (of_shape & part & (share < 0.48)).any()
 
 
+@pytest.mark.parametrize("ignore", [255, 7, None])
+def test_reduced_labels_are_those_of_a_loop(ignore):
+    """As transformers has them: 0 has no class, 255 none either, and others are less by 1."""
+    options, values = PixelClasses(reduce_labels=True, ignore=ignore), np.arange(256).astype(np.uint8)
+    classes = reduced(values, options)
+    for value in range(256):
+        expected = 255 if value in (0, 255) else value - 1
+        assert classes[value] == expected
+        assert is_class(classes, options)[value] == (expected not in (255, ignore))
+    plain = PixelClasses(ignore=ignore)
+    assert (reduced(values, plain) == values).all()
+    assert (is_class(values, plain) == (values != ignore)).all()
+
+
 class Pixels:
     """A mask, or a picture, of these values."""
 
@@ -118,7 +133,7 @@ def test_a_mask_is_cropped_and_mirrored_as_its_picture_is():
     values = np.random.default_rng(0).integers(0, 200, (20, 24), np.uint8)
     processor = ImageProcessor((12, 16), None, (0.5,) * 3, (0.5,) * 3, resample="nearest")
     images = ImageRows([{"image": Pixels(values)}] * 8, np.zeros(8, np.int32), processor, 1)
-    rows = MaskRows(images, [Pixels(values)] * 8, processor, ignore=7)
+    rows = MaskRows(images, [Pixels(values)] * 8, processor, PixelClasses(ignore=7))
     images.train_with(images.loss, Augment(flip=True, crop=0.3))
     batch = rows.batch(np.array([0, 1, 2, -1, 4, 5]), np.random.default_rng(1))
     pixels = processor.restore(batch["pixels"])[..., 0]
@@ -248,6 +263,12 @@ def _broken(home, kind):
         ("value", "--task.classes=a,b", "data/masks/2.png has the value 9, and classes are 0 to 1 (a, b); correct it"),
         ("empty", "", "data/masks/2.png, the mask of data/images/2.png, is empty: it has zero bytes"),
         ("table", "--data=data/table.tsv", "masks/77.png, the mask of data/images/1.png, does not exist"),
+        ("value", "--task.reduce_labels=true --task.classes=a,b", "has the value 9, and classes are 1 to 2 (a, b)"),
+        (
+            "",
+            "--model.head.decoder_width=8 --task.head=mlp",
+            "task.head=mlp is a map before the classes, and",
+        ),
         ("", "--task.cells=5", "task.cells=5 must be at most 4, the side of a patch in pixels"),
         ("", "--task.classes=a", "classes=a must name two classes or more, such as ground,tree; or say none"),
         ("", "--task.augment.mixup=1", "augment.mixup, cutmix and randaugment are not for masks; leave them out"),

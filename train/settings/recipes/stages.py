@@ -1,4 +1,4 @@
-"""Models of images in stages, for presets: Swin, Swin V2 and DaViT."""
+"""Models of images in stages, for presets: Swin, Swin V2, DaViT and SegFormer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,6 +55,25 @@ def davit(depths: Sequence[int], width: int, heads: int, size: int, patch: int, 
     kinds = {"model.position": "none", "model.residual": "conditional", "model.period": 2}
     channels = {"model.period.1.mixer": "channel_groups"}
     return stages | _patches(size, patch, 2 * patch - 1) | _windows(window) | kinds | channels
+
+
+def segformer(
+    depths: Sequence[int], widths: Sequence[int], heads: Sequence[int], factors: Sequence[int], decoder: int, **pixels
+) -> Preset:
+    """SegFormer (Xie et al. 2021, table 6): patches that overlap, fewer keys by `factors`, and a decoder of all stages.
+    `pixels` are options of the input. Numbers of lists are those of the stages."""
+    first = {"kernel": 2 * pixels["patch"] - 1, "cls": False, "patch_norm": True, **pixels}
+    values = _PRE | {f"model.input.{name}": value for name, value in first.items()}
+    values |= {"model.input": "patches", "model.position": "none", "model.residual": "pre", "model.head.pool": "mean"}
+    values |= {"model.feed_forward": "mix_ffn", "model.head.dense": False, "model.head.decoder_width": decoder}
+    values |= {"model.stages": len(depths) - 1, "model.mixer": "spatial_reduction"}
+    merged = {"kernel": 3, "norm": "last", "bias": True, "norm_before": True, "mixer": "spatial_reduction"}
+    values |= {f"model.stages.{name}": value for name, value in merged.items()}
+    for index, (layers, width, count, factor) in enumerate(zip(depths, widths, heads, factors, strict=True)):
+        stage = f"model.stages.{index - 1}." if index else "model."
+        sizes = {"layers": layers, "width": width, "heads": count, "ffn": 4 * width, "mixer.factor": factor}
+        values |= {f"{stage}{name}": value for name, value in sizes.items()}
+    return values
 
 
 # The first is the paper's "Swin-T"; the others are for images of 32 x 32 pixels, and have about equal sizes.

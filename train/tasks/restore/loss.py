@@ -8,24 +8,25 @@ import jax.numpy as jnp
 from jax import Array
 
 import tfm
+from tfm.catalogue.models.pixel_outputs import PixelModel
 from tfm.ops import split
 from train.metrics.similarity import psnr, ssim
 
 
 def restored(
-    params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None = None
+    params: PixelModel, model: tfm.Config, batch: Mapping[str, Array], key: Array | None = None
 ) -> tuple[Array, Array]:
     """Fields `pixels`, `starts` and `holes` of a batch -> pictures float32 [B,H,W,C], about 0 to 1: the trivial answer,
     with what the model adds to it in holes; and the last states."""
     encoder_key, head_key = split(key, 2)
     starts = batch["starts"]
     _, height, width, channels = starts.shape
-    hidden = tfm.features(params.encoder, params.mix, model, batch["pixels"], key=encoder_key)
+    hidden = tfm.pixel_features(params, model, batch["pixels"], encoder_key)
     added = tfm.pixel_outputs(params, model, hidden, (height, width, channels), head_key)
     return starts + batch["holes"][..., None] * added, hidden
 
 
-def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def loss(params: PixelModel, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
     """Sums over the pixels of a batch, float32: `loss`, squared errors of values from 0 to 1, mean over channels, and
     `weight`, the count of pixels that are asked for.
 
@@ -49,7 +50,7 @@ def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key:
 
 
 @partial(jax.jit, static_argnums=1)
-def pictures(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array]) -> Array:
+def pictures(params: PixelModel, model: tfm.Config, batch: Mapping[str, Array]) -> Array:
     """Fields of a batch -> the restored pictures, uint8 [B,H,W,C]."""
     images, _ = restored(params, model, batch)
     return jnp.round(255 * jnp.clip(images, 0, 1)).astype(jnp.uint8)

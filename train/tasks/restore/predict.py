@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from PIL import Image
 
-import tfm
+from tfm.catalogue.models.pixel_outputs import PixelModel
 from train import UserError
 from train.data.batching import row_batches
 from train.images import damage, sources
@@ -30,7 +30,7 @@ def inputs(options: PredictOptions, folder: Folder) -> list[NamedPicture]:
 
 
 def predict(
-    params: tfm.Tagger, folder: Folder, named: Sequence[NamedPicture], log: Log, batch: int
+    params: PixelModel, folder: Folder, named: Sequence[NamedPicture], log: Log, batch: int
 ) -> Iterator[Prediction]:
     """A restored picture for each, of the size that the model makes. Raises UserError for a picture that is broken, and
     for one without holes where these are filled."""

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import tfm
+from tfm.catalogue.models.pixel_outputs import PixelModel
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import label_checker
@@ -43,13 +44,11 @@ _MEASURES = ("psnr", "ssim", "psnr_trivial", "ssim_trivial")
 
 
 def patch_side(model: tfm.Config) -> int:
-    """Pixels of a side of a patch of the last stage."""
-    grid = model.stage_configs[-1].input.grid
-    assert grid is not None, "a model of patches"
-    return picture_shape(model)[0] // grid[0]
+    """Pixels of a side of a patch that has outputs."""
+    return picture_shape(model)[0] // tfm.output_grid(model)[0]
 
 
-def specs(run: Run[Restoration]) -> tfm.Tagger:
+def specs(run: Run[Restoration]) -> PixelModel:
     """The parameters of the run's model: an output for each channel of each pixel of the result."""
     return tfm.pixel_specs(run.model, picture_shape(run.model)[2], patch_side(run.model) * run.task.factor)
 
@@ -116,7 +115,7 @@ def baselines(corpus: Corpus[DamagedRows]) -> dict[str, float]:
     return {"n": int((~corpus.valid.images.withheld).sum())}
 
 
-def draw_progress(params: tfm.Tagger, run: Run[Restoration], corpus: Corpus[DamagedRows], folder: Path):
+def draw_progress(params: PixelModel, run: Run[Restoration], corpus: Corpus[DamagedRows], folder: Path):
     """Draws plots/restored.png: the trivial answer for validation pictures, what the model makes of it, and the
     pictures themselves."""
     rows = np.arange(min(len(corpus.valid), _SHOWN))
@@ -139,7 +138,7 @@ def _sheet(by_title: Mapping[str, np.ndarray], folder: Path):
 
 
 def report(
-    params: tfm.Tagger,
+    params: PixelModel,
     run: Run[Restoration],
     corpus: Corpus[DamagedRows],
     log: Log,

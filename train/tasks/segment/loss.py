@@ -8,24 +8,25 @@ import jax.numpy as jnp
 from jax import Array
 
 import tfm
+from tfm.catalogue.models.pixel_outputs import PixelModel
 from tfm.ops import split
 from train.losses.teaching import ClassOutputs, OutputLoss
 
 
-def outputs(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+def outputs(params: PixelModel, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
     """What the model says of the pixels of a batch."""
     return _said(params, model, batch["pixels"], model.classes, key)
 
 
-def _said(params: tfm.Tagger, model: tfm.Config, pixels: Array, classes: int, key: Array | None) -> ClassOutputs:
+def _said(params: PixelModel, model: tfm.Config, pixels: Array, classes: int, key: Array | None) -> ClassOutputs:
     """States of pictures [B,H,W,C], and logits [B,H,W,C] of the classes of their pixels."""
     encoder_key, head_key = split(key, 2)
     _, height, width, _ = pixels.shape
-    hidden = tfm.features(params.encoder, params.mix, model, pixels, key=encoder_key)
+    hidden = tfm.pixel_features(params, model, pixels, encoder_key)
     return ClassOutputs(hidden, None, tfm.pixel_outputs(params, model, hidden, (height, width, classes), head_key))
 
 
-def sums(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
+def sums(params: PixelModel, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
     """Sums over the pixels of a batch, float32: `loss` in nats, `weight` (their count) and `right`.
 
     For evaluation also [B,C], pixels of every class that are right, predicted and labelled so, and `withheld` [B]: 1
@@ -54,6 +55,6 @@ loss = OutputLoss(outputs, sums)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def guesses(params: tfm.Tagger, model: tfm.Config, classes: int, pixels: Array) -> Array:
+def guesses(params: PixelModel, model: tfm.Config, classes: int, pixels: Array) -> Array:
     """Normalized pixels [B,H,W,C] -> the most probable class of each, int32 [B,H,W]."""
     return _said(params, model, pixels, classes, None).logits.argmax(-1)

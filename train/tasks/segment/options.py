@@ -13,9 +13,12 @@ class PixelClasses(TaskOptions):
     """A class for every pixel of a picture (SETR: Zheng et al. 2021; Segmenter: Strudel et al. 2021).
 
     cells: a patch has the classes of cells x cells parts, which are resized to pixels bilinearly; 1: of one
-    head: linear | mlp: a map before the classes, with the activation of the model
+    head: linear | mlp: a map before the classes, with the activation of the model; SegFormer's head, which reads all
+        stages, is said by model.head.decoder_width
     classes: names of the values 0, 1, ... of masks, with commas between; none: 0, 1, ...
     ignore: value of masks that has no class, and counts nowhere; none: all values are classes
+    reduce_labels: value 0 of masks has no class, and the classes are the values 1, 2, ... (do_reduce_labels of
+        transformers); task.ignore is then of values less 1
     pixels: how a picture becomes pixels
     augment: random changes of training pictures and their masks: flip, crop, color, and erase
     """
@@ -28,6 +31,7 @@ class PixelClasses(TaskOptions):
     head: Literal["linear", "mlp"] = "linear"
     classes: str = "none"
     ignore: int | None = 255
+    reduce_labels: bool = False
     pixels: Pixels = Pixels()
     augment: Augment = Augment()
 
@@ -48,3 +52,9 @@ class PixelClasses(TaskOptions):
 
     def check_task(self, run: Run) -> None:
         check_cells(self.cells, run.model)
+        width = run.model.head.decoder_width
+        if width is not None and self.head == "mlp":
+            raise ValueError(
+                f"task.head=mlp is a map before the classes, and model.head.decoder_width={width} ends with one; leave "
+                "one of them out"
+            )

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-import tfm
+from tfm.catalogue.models.pixel_outputs import PixelModel
 from train.images import sheets, sources
 from train.images.predicted import NamedPicture, named_pictures, prepared_batches
 from train.screens.console import Log
@@ -23,7 +23,7 @@ def inputs(options: PredictOptions, folder: Folder) -> list[NamedPicture]:
 
 
 def predict(
-    params: tfm.Tagger, folder: Folder, pictures: Sequence[NamedPicture], log: Log, batch: int
+    params: PixelModel, folder: Folder, pictures: Sequence[NamedPicture], log: Log, batch: int
 ) -> Iterator[Prediction]:
     """The share of the pixels of each picture that every class has. With --pictures also a mask, of the size of the
     picture where it is not cropped. Raises UserError for a picture that is broken."""

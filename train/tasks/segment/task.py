@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import tfm
+from tfm.catalogue.models.pixel_outputs import PixelModel
 from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -23,23 +24,23 @@ from train.data.sources.files import Row
 from train.files import cache
 from train.images import masks, sheets, sources
 from train.images.model_processor import picture_shape, run_processor
-from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.metrics.overlap import class_ious, mean_iou
 from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.record import Outcomes, Saved, Task
+from train.tasks.segment import hf
 from train.tasks.segment.loss import guesses, loss
 from train.tasks.segment.options import PixelClasses
 from train.tasks.segment.predict import PREDICTOR
-from train.tasks.segment.rows import MaskRows
+from train.tasks.segment.rows import MaskRows, is_class, reduced
 
 # Pictures of plots/masks.png.
 _SHOWN = 12
 
 
-def specs(run: Run[PixelClasses]) -> tfm.Tagger:
+def specs(run: Run[PixelClasses]) -> PixelModel:
     """The parameters of the run's model."""
     return tfm.pixel_specs(run.model, run.model.classes, run.task.cells, dense=run.task.head == "mlp")
 
@@ -109,25 +110,32 @@ def load(run: Run[PixelClasses], log: Log, saved: Saved | None = None, valid_onl
 def _rows(rows: Sequence[Row], run: Run[PixelClasses], processor: ImageProcessor) -> MaskRows:
     """Rows that are not changed at random."""
     images = ImageRows(rows, np.zeros(len(rows), np.int32), processor, run.row_tokens)
-    return MaskRows(images, [row["label"] for row in rows], processor, run.task.ignore)
+    return MaskRows(images, [row["label"] for row in rows], processor, run.task)
 
 
 def _classes(task: PixelClasses, rows: Sequence[Row], saved: list[str] | None, log: Log) -> list[str]:
     """The names of the values of masks: those of a saved run, of --task.classes, of drawings, or 0, 1, ... Raises
     UserError for a mask with a value beyond them, and where all have one value."""
-    largest = {max(set(values) - {task.ignore}, default=0): row for row, values in _values(rows, log)}
+    largest = {_largest(task, values): row for row, values in _values(rows, log)}
     classes = saved or task.class_names
     if classes is None:
         drawn = isinstance(rows[0]["label"], masks.DrawnMask)
         classes = list(masks.drawings.MASK_CLASSES) if drawn else [str(value) for value in range(max(largest) + 1)]
     if max(largest) >= len(classes):
+        first = int(task.reduce_labels)
         raise UserError(
-            f"{largest[max(largest)]['label']} has the value {max(largest)}, and classes are 0 to {len(classes) - 1} "
-            f"({', '.join(classes[:8])}); correct it, or say --task.ignore={max(largest)}"
+            f"{largest[max(largest)]['label']} has the value {max(largest) + first}, and classes are {first} to "
+            f"{len(classes) - 1 + first} ({', '.join(classes[:8])}); correct it, or say --task.ignore={max(largest)}"
         )
     if len(classes) < 2:
         raise UserError("every pixel of every mask has the class 0; there must be two classes or more to tell apart")
     return classes
+
+
+def _largest(task: PixelClasses, values: list[int]) -> int:
+    """The largest class of a mask of some values; 0 without one."""
+    classes = reduced(np.array(values, np.uint8), task)
+    return int(max(classes[is_class(classes, task)], default=0))
 
 
 def _values(rows: Sequence[Row], log: Log) -> list[tuple[Row, list[int]]]:
@@ -141,13 +149,13 @@ def baselines(corpus: Corpus[MaskRows]) -> dict[str, float]:
     counts = np.zeros(256, np.int64)
     for row in rows:
         counts += np.bincount(corpus.valid.mask(int(row)).ravel(), minlength=256)
-    labelled = counts[:size] * (np.arange(size) != corpus.valid.ignore)
+    labelled = counts[:size] * is_class(np.arange(size), corpus.run.task)
     is_majority = np.arange(size) == labelled.argmax()
     iou = mean_iou(labelled * is_majority, labelled.sum() * is_majority, labelled)
     return {"majority": float(labelled.max() / labelled.sum()), "majority_iou": iou, "n": len(rows)}
 
 
-def draw_progress(params: tfm.Tagger, run: Run[PixelClasses], corpus: Corpus[MaskRows], folder: Path):
+def draw_progress(params: PixelModel, run: Run[PixelClasses], corpus: Corpus[MaskRows], folder: Path):
     """Draws plots/masks.png: validation pictures, their masks, and those that the model predicts."""
     rows = range(min(len(corpus.valid), _SHOWN))
     pixels, names = corpus.valid.images.pixels(np.array(rows)), corpus.facts()["classes"]
@@ -158,7 +166,7 @@ def draw_progress(params: tfm.Tagger, run: Run[PixelClasses], corpus: Corpus[Mas
 
 
 def report(
-    params: tfm.Tagger,
+    params: PixelModel,
     run: Run[PixelClasses],
     corpus: Corpus[MaskRows],
     log: Log,
@@ -194,7 +202,7 @@ SEGMENT = Task(
     corpus_metrics=corpus_metrics,
     baselines=baselines,
     report=report,
-    processor=IMAGE_PROCESSOR,
+    processor=hf.PROCESSOR,
     next_commands=(
         "predict --run={folder} --file='YOUR/*.jpg' --pictures=MASKS",
         "evaluate --run={folder} --data=YOUR/FOLDER",
@@ -202,4 +210,7 @@ SEGMENT = Task(
     predictor=PREDICTOR,
     draw_progress=draw_progress,
     contact_sheet=contact_sheet,
+    hf_heads=("segment",),
+    hf_run_values=hf.run_values,
+    hf_fields=hf.fields,
 )

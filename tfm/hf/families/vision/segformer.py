@@ -1,5 +1,5 @@
 """SegFormer (Xie et al. 2021): stages of patches that overlap, with fewer keys than patches, a norm behind each, and
-convolutions in place of positions."""
+convolutions in place of positions; outputs of pixels are read from all stages."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +15,7 @@ from tfm.hf.families.vision.pvt import (
     FIELDS,
     HF_TYPES,
     LAYER,
+    Count,
     explicit_stages,
     layer_names,
     read_stages,
@@ -39,6 +40,16 @@ SEGFORMER_LAYER: dict[str, str | HfTensor] = LAYER | {
     "feed_forward.convolution.weights": HfTensor("mlp.dwconv.dwconv.weight", axes="F1hw"),
     "feed_forward.convolution": "mlp.dwconv.dwconv",
 }
+# Of the decoder of all stages, beside the map of each stage.
+_DECODER: dict[str, str | HfTensor] = {
+    "decoder.fusion": HfTensor("decode_head.linear_fuse.weight", axes="wc11"),
+    "decoder.norm": "decode_head.batch_norm",
+    "decoder.norm.stats.mean": "decode_head.batch_norm.running_mean",
+    "decoder.norm.stats.variance": "decode_head.batch_norm.running_var",
+    "output": HfTensor("decode_head.classifier", axes="Cw11"),
+}
+# What reads the last stage alone.
+_LAST = {"head.decoder_width": None}
 
 
 def _names(config: Config) -> dict[str, str | HfTensor]:
@@ -51,6 +62,8 @@ def _names(config: Config) -> dict[str, str | HfTensor]:
             f"{path}.embed.{'norm' if index else 'patch_norm'}": f"{embeddings}.layer_norm",
             f"{path}.norm": f"segformer.encoder.layer_norm.{index}",
         }
+        if config.head.decoder_width is not None:
+            table[f"decoder.stages.{index}"] = f"decode_head.linear_c.{index}.proj"
     return table
 
 
@@ -67,19 +80,26 @@ def _read(fields: Fields) -> Reading:
     values, used = read_stages(fields, lists, "sr_ratios")
     values |= {"stages.norm": "last", "stages.bias": True, "stages.norm_before": True}
     values |= {"input.kernel": kernels[0], "input.patch": strides[0]}
+    values |= {"head.decoder_width": fields.get("decoder_hidden_size", 256)}
     for index, sizes in enumerate(zip(kernels[1:], strides[1:], strict=True)):
         values |= dict(zip((f"stages.{index}.kernel", f"stages.{index}.stride"), sizes, strict=True))
-    return values, used
+    return values, used | {"decoder_hidden_size"}
 
 
 def _write(config: Config) -> dict[str, Json]:
     """See `_read`."""
     patches = config.input
     assert isinstance(patches, Patches)
-    return write_stages(config, "sr_ratios") | {
-        "patch_sizes": [patches.kernel or patches.patch, *(stage.kernel for stage in config.stages)],
-        "strides": [patches.patch, *(stage.stride for stage in config.stages)],
-    }
+    width = config.head.decoder_width
+    decoder: dict[str, Json] = {} if width is None else {"decoder_hidden_size": width}
+    return (
+        write_stages(config, "sr_ratios")
+        | decoder
+        | {
+            "patch_sizes": [patches.kernel or patches.patch, *(stage.kernel for stage in config.stages)],
+            "strides": [patches.patch, *(stage.stride for stage in config.stages)],
+        }
+    )
 
 
 SEGFORMER = Family(
@@ -97,17 +117,21 @@ SEGFORMER = Family(
     fields=FIELDS,
     names=_names,
     heads={
-        "SegformerForImageClassification": HfHead("classify", {"output": "classifier"}),
-        "SegformerModel": HfHead("model"),
+        "SegformerForImageClassification": HfHead("classify", {"output": "classifier"}, _LAST),
+        "SegformerForSemanticSegmentation": HfHead(
+            "segment", _DECODER, counters=("decode_head.batch_norm.num_batches_tracked",)
+        ),
+        "SegformerModel": HfHead("model", overrides=_LAST),
     },
     unused=r"^(classifier|decode_head)\.",
+    spare=r"^decode_head\.batch_norm\.num_batches_tracked$",
     ignored={
         **because(TRAINING, "drop_path_rate"),
-        **because(OTHER_HEAD, "decoder_hidden_size semantic_loss_ignore_index"),
+        **because(OTHER_HEAD, "semantic_loss_ignore_index"),
         **because(CODE, "reshape_last_stage"),
         **because(UNREAD, "downsampling_rates layer_norm_eps"),
     },
-    types=HF_TYPES,
+    types={**HF_TYPES, "decoder_hidden_size": Count},
     read=_read,
     write=_write,
     canonicalize=explicit_stages,
