@@ -69,16 +69,11 @@ class HfField(NamedTuple):
 
 
 class HfHead(NamedTuple):
-    """What an architecture predicts, the names of its own tensors, and fields of `Config` by dotted name.
-
-    counters: whole numbers that say how often its batch norms were trained; they are written as 0, and nothing reads
-        them
-    """
+    """What an architecture predicts, the names of its own tensors, and fields of `Config` by dotted name."""
 
     kind: str
     names: Names = MappingProxyType({})
     overrides: Mapping[str, object] = MappingProxyType({})
-    counters: tuple[str, ...] = ()
 
     def without(self, part: str) -> "HfHead":
         """The head without one of its parts."""

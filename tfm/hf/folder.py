@@ -19,7 +19,7 @@ from tfm.hf.fields import Fields, flat_fields, nested_fields
 from tfm.hf.flax_layout import Msgpack
 from tfm.hf.gguf_file import gguf_fields, gguf_weights
 from tfm.hf.match import match_family
-from tfm.hf.parameters import HfTensor, Leaf, counter, entries, leaves, read_parameter
+from tfm.hf.parameters import HfTensor, Leaf, counters, entries, leaves, read_parameter
 from tfm.hf.promised import Promise, abbreviate, in_head, report
 from tfm.hf.quantized import dequantized
 from tfm.hf.tensors import Tensors, Weights, gguf_file, write_folder
@@ -248,7 +248,7 @@ def to_hf(
     fields = nested_fields(flat_fields(fields, hf_family.nested) | kept_fields)
     model_leaves = leaves(head.specs(config), hf_family.table(config, head))
     folder.mkdir(parents=True, exist_ok=True)
-    write_folder(folder, [*entries(model_leaves, params), *map(counter, head.counters)])
+    write_folder(folder, [*entries(model_leaves, params), *counters(model_leaves)])
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
     if isinstance(tokenizer, str | Path):
         for name in TOKENIZER_FILES:

@@ -62,6 +62,9 @@ class HfTensor(NamedTuple):
     fallback_name: str = ""
 
 
+# What torch calls a running mean, and how many batches it has seen.
+_MEAN, _COUNTER = ".running_mean", ".num_batches_tracked"
+
 Names = Mapping[str, str | HfTensor]
 
 
@@ -263,9 +266,12 @@ def entries(model_leaves: list[Leaf], params: PyTree) -> list[Entry]:
     return [(name, np.dtype(np.float32), rows[0][0].shape, partial(assemble, rows)) for name, rows in holders.items()]
 
 
-def counter(name: str) -> Entry:
-    """A count of nothing, int64 []."""
-    return name, np.dtype(np.int64), (), partial(np.zeros, (), np.int64)
+def counters(model_leaves: list[Leaf]) -> list[Entry]:
+    """The tensors, int64 [], in which torch counts the batches behind a running mean; here nothing does."""
+    means = [leaf.tensor.name for leaf in model_leaves if leaf.spec.running and leaf.tensor.name.endswith(_MEAN)]
+    return [
+        (name.removesuffix(_MEAN) + _COUNTER, np.dtype(np.int64), (), partial(np.zeros, (), np.int64)) for name in means
+    ]
 
 
 def assemble(rows: list[tuple[Leaf, jax.Array, int]]) -> np.ndarray:

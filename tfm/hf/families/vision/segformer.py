@@ -118,9 +118,7 @@ SEGFORMER = Family(
     names=_names,
     heads={
         "SegformerForImageClassification": HfHead("classify", {"output": "classifier"}, _LAST),
-        "SegformerForSemanticSegmentation": HfHead(
-            "segment", _DECODER, counters=("decode_head.batch_norm.num_batches_tracked",)
-        ),
+        "SegformerForSemanticSegmentation": HfHead("segment", _DECODER),
         "SegformerModel": HfHead("model", overrides=_LAST),
     },
     unused=r"^(classifier|decode_head)\.",
