@@ -70,7 +70,7 @@ def segformer(**fields):
 def test_all_stages_are_joined_as_the_paper_says():
     """Side by side at the size of the first, then a linear map, the norm by running statistics, and ReLU."""
     model = segformer()
-    decoder = random_params(tfm.pixel_specs(model, 3).decoder)
+    decoder = random_params(tfm.pixel_specs(model, 3).fusion)
     stats = BatchStats(mean=0.01 * (jnp.arange(5.0) - 2), variance=0.001 * (1 + jnp.arange(5.0)))
     decoder = dataclasses.replace(decoder, norm=dataclasses.replace(decoder.norm, stats=stats))
     rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_all_stages_are_joined_as_the_paper_says():
         for x, layer in zip(states, decoder.stages, strict=True)
     )
     coarse = np.einsum("bhwc,Hh,Ww->bHWc", coarse.reshape(2, 2, 3, 5), bilinear(2, 4), bilinear(3, 6))
-    joined = np.concatenate([coarse, fine.reshape(2, 4, 6, 5)], axis=-1) @ np.asarray(decoder.fusion, np.float64)
+    joined = np.concatenate([coarse, fine.reshape(2, 4, 6, 5)], axis=-1) @ np.asarray(decoder.kernel, np.float64)
     normalized = (joined - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.variance) + 1e-5)
     expected = np.maximum(normalized * np.asarray(decoder.norm.scale) + np.asarray(decoder.norm.bias), 0)
     outputs = pixel_outputs._joined(decoder, model, list(map(jnp.asarray, states)))
@@ -108,11 +108,11 @@ def test_a_decoder_trains_every_stage_and_moves_its_statistics(cls):
         return jnp.square(tfm.pixel_outputs(params, model, hidden, (8, 12, 3))).mean()
 
     gradient = jax.jit(jax.grad(loss))(params)
-    assert all(np.asarray(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient.decoder.stages))
+    assert all(np.asarray(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient.fusion.stages))
     first = jax.tree.leaves(gradient.encoder.layers) + jax.tree.leaves(gradient.encoder.stages[0].layers)
     assert all(np.isfinite(leaf).all() for leaf in first)
     assert any(np.abs(leaf).max() > 0 for leaf in first)
-    assert np.abs(gradient.decoder.norm.stats.mean).max() > 0
+    assert np.abs(gradient.fusion.norm.stats.mean).max() > 0
 
 
 @pytest.mark.slow

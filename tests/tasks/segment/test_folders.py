@@ -75,7 +75,7 @@ def test_bad_folders(fields, config_fields, sentence, home):
 def test_a_segformer_there_and_back(home):
     """The folder of a run says what the run says, with pictures of its size and of another one."""
     write_masks(home / "squares")
-    run(*SEGFORMER, "--steps=80", "--eval.every=40", "--checkpoint.every=80", "--optim.rate=3e-3", "--out=run")
+    run(*SEGFORMER, "--steps=60", "--eval.every=60", "--checkpoint.every=60", "--optim.rate=4e-3", "--out=run")
     result = json.loads((home / "run/result.json").read_text())
     assert result["eval_mean_iou"] > 0.7 > result["eval_majority_iou"]
     code, out, err = call(export.main, "--run=run", "--to=folder")
@@ -112,7 +112,7 @@ def test_a_pvt_and_a_classifier_are_started_from(home):
         processor_file(home / name, image_processor_type=f"{kind}ImageProcessor")
         flags = ["--model.head.decoder_width=16", "--steps=2", "--batch.size=8", "--eval.every=2"]
         err = run(*SEGFORMER[:1], *SEGFORMER[2:4], f"--init={name}", *flags, f"--out={name}-on")
-        assert "decoder" in err
+        assert "fusion" in err
         assert json.loads((home / f"{name}-on/result.json").read_text())["eval_mean_iou"] > 0
 
 

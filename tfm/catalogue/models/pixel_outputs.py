@@ -33,7 +33,7 @@ class StageDecoder:
     stages side by side, the last one first, and a batch norm [w]."""
 
     stages: tuple[Linear, ...]
-    fusion: Array
+    kernel: Array
     norm: Norm
 
 
@@ -42,7 +42,7 @@ class StageTagger:
     """An encoder in stages, a decoder of the states of all, and outputs [w,C] for each patch of the first stage."""
 
     encoder: Encoder
-    decoder: StageDecoder
+    fusion: StageDecoder
     output: Linear
 
 
@@ -74,7 +74,7 @@ def _decoder_specs(config: Config, width: int) -> StageDecoder:
     stages = config.stage_configs
     return StageDecoder(
         stages=tuple(linear_specs(stage, "D", "w", bias=True, w=width) for stage in stages),
-        fusion=weight_spec(config, "cw", c=width * len(stages), w=width),
+        kernel=weight_spec(config, "cw", c=width * len(stages), w=width),
         norm=norm_specs(dataclasses.replace(config, norm="batch"), "w", w=width),
     )
 
@@ -84,7 +84,7 @@ def pixel_features(model: PixelModel, config: Config, pixels: Array, key: Array 
     of the patches of the first one [B,T,w]. A key turns dropout on."""
     if isinstance(model, Tagger):
         return features(model.encoder, model.mix, config, pixels, key=key)
-    return _joined(model.decoder, config, stage_states(model.encoder, config, pixels, key=key))
+    return _joined(model.fusion, config, stage_states(model.encoder, config, pixels, key=key))
 
 
 def _joined(decoder: StageDecoder, config: Config, states: list[Array]) -> Array:
@@ -92,7 +92,7 @@ def _joined(decoder: StageDecoder, config: Config, states: list[Array]) -> Array
 
     A bilinear resize and a linear map of each place can change places: a coarse grid is mapped before it grows.
     """
-    grid, kernels = output_grid(config), jnp.split(decoder.fusion, len(states))[::-1]
+    grid, kernels = output_grid(config), jnp.split(decoder.kernel, len(states))[::-1]
     parts: list[Array] = []
     for stage, x, layer, kernel in zip(config.stage_configs, states, decoder.stages, kernels, strict=True):
         x = replicate_length(x)[:, stage.input.prefix :]

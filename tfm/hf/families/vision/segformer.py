@@ -42,10 +42,10 @@ SEGFORMER_LAYER: dict[str, str | HfTensor] = LAYER | {
 }
 # Of the decoder of all stages, beside the map of each stage.
 _DECODER: dict[str, str | HfTensor] = {
-    "decoder.fusion": HfTensor("decode_head.linear_fuse.weight", axes="wc11"),
-    "decoder.norm": "decode_head.batch_norm",
-    "decoder.norm.stats.mean": "decode_head.batch_norm.running_mean",
-    "decoder.norm.stats.variance": "decode_head.batch_norm.running_var",
+    "fusion.kernel": HfTensor("decode_head.linear_fuse.weight", axes="wc11"),
+    "fusion.norm": "decode_head.batch_norm",
+    "fusion.norm.stats.mean": "decode_head.batch_norm.running_mean",
+    "fusion.norm.stats.variance": "decode_head.batch_norm.running_var",
     "output": HfTensor("decode_head.classifier", axes="Cw11"),
 }
 # What reads the last stage alone.
@@ -63,7 +63,7 @@ def _names(config: Config) -> dict[str, str | HfTensor]:
             f"{path}.norm": f"segformer.encoder.layer_norm.{index}",
         }
         if config.head.decoder_width is not None:
-            table[f"decoder.stages.{index}"] = f"decode_head.linear_c.{index}.proj"
+            table[f"fusion.stages.{index}"] = f"decode_head.linear_c.{index}.proj"
     return table
 
 
