@@ -4,7 +4,7 @@
     what colour is the square ?          one of six
     what is left of the blue cross ?     one of four shapes
 
-Each answer to a question is as frequent, so that neither the question nor the picture alone says much.
+Each answer to a question is as frequent, so that the question alone says little.
 """
 
 import itertools
