@@ -198,6 +198,10 @@ def labelled(architecture, outputs, tokens):
         return {"labels": classes * 4}, entropies(outputs, logits=classes * 4)
     if architecture.endswith("TokenClassification"):
         return {"labels": tokens % 5}, entropies(outputs, logits=tokens % 5)
+    if architecture.endswith("SemanticSegmentation"):
+        *places, count = outputs["logits"].shape
+        labels = np.arange(np.prod(places)).reshape(places) % count
+        return {"labels": labels}, entropies(outputs, logits=labels)
     if architecture.endswith("QuestionAnswering"):
         spans = {"start_positions": positions, "end_positions": positions + 2}
         return spans, entropies(outputs, start_logits=positions, end_logits=positions + 2) / 2
