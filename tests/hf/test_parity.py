@@ -199,9 +199,9 @@ def labelled(architecture, outputs, tokens):
     if architecture.endswith("TokenClassification"):
         return {"labels": tokens % 5}, entropies(outputs, logits=tokens % 5)
     if architecture.endswith("SemanticSegmentation"):
-        *places, count = outputs["logits"].shape
-        labels = np.arange(np.prod(places)).reshape(places) % count
-        return {"labels": labels}, entropies(outputs, logits=labels)
+        logits = np.moveaxis(outputs["logits"], 1, -1)
+        labels = np.arange(logits[..., 0].size).reshape(logits.shape[:-1]) % logits.shape[-1]
+        return {"labels": labels}, entropies({"logits": jnp.asarray(logits)}, logits=labels)
     if architecture.endswith("QuestionAnswering"):
         spans = {"start_positions": positions, "end_positions": positions + 2}
         return spans, entropies(outputs, start_logits=positions, end_logits=positions + 2) / 2
