@@ -48,6 +48,7 @@ ROWS_OF_FAMILIES = {
     "inputs, of texts": "characters",
     "inputs, of images": "patches",
     "inputs, of images by convolutions": "resnet",
+    "inputs, of images by convolutions with norms behind": "detr",
     "inputs, of texts and images": "tokens_and_patches",
     "inputs, of frames": "frames",
     "inputs, of frames, in squares": "spectrogram",

@@ -84,6 +84,12 @@ SEGFORMER = dict(
     image_size=8, num_encoder_blocks=2, depths=[1, 2], hidden_sizes=[8, 12], num_attention_heads=[2, 3],
     mlp_ratios=[2, 3], sr_ratios=[2, 1], patch_sizes=[5, 3], strides=[2, 2], decoder_hidden_size=10,
 )  # fmt: skip
+# A grid of 2 x 2 places behind a stem and one stage.
+DETR = dict(
+    image_size=8, d_model=24, encoder_layers=2, decoder_layers=3, encoder_attention_heads=3, decoder_attention_heads=3,
+    encoder_ffn_dim=40, decoder_ffn_dim=40, num_queries=5, use_timm_backbone=False,
+    backbone_config=dict(model_type="resnet", embedding_size=6, hidden_sizes=[16], depths=[2], out_features=["stage1"]),
+)  # fmt: skip
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -415,6 +421,7 @@ MODELS = {
         SEGFORMER,
         ["SegformerModel", "SegformerForImageClassification", "SegformerForSemanticSegmentation"],
     ),
+    "detr": ("detr", DETR, ["DetrForObjectDetection"]),
 }  # fmt: skip
 CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
 
@@ -462,6 +469,10 @@ SEGFORMER_NAMES = {
 } | {pattern: name for pattern, name in SWIN_NAMES.items() if "_proj" in pattern}
 
 
+# Those of DETR.
+DETR_NAMES = {r"\.backbone\.": ".backbone.conv_encoder.", r"\.o_proj\.": ".out_proj.", r"\.mlp\.fc": ".fc"}
+
+
 def saved_name(model_type: str, tensor: str) -> str:
     """The name of a tensor in a folder."""
     names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "beit": BEIT_NAMES, "swin": SWIN_NAMES}
@@ -473,6 +484,7 @@ def saved_name(model_type: str, tensor: str) -> str:
         "dinov2": DINO_NAMES,
         "dinov3_vit": DINO_V3_NAMES,
         "segformer": SEGFORMER_NAMES,
+        "detr": DETR_NAMES,
     }
     names |= {"mixtral": {r"\.mlp\.": ".block_sparse_moe."}}
     for pattern, name in names.get(model_type, {}).items():
@@ -504,10 +516,10 @@ def expert_entries(tensor: str, shape) -> list:
 
 
 def weights(name: str, shape) -> np.ndarray:
-    """The values of a tensor, drawn by its name: none is 0 or 1, and scales of norms are around 1."""
+    """The values of a tensor, drawn by its name: none is 0 or 1, scales of norms are around 1, and variances above."""
     values = np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.3, shape)
     if name.endswith("running_var"):
-        return np.exp(values).astype(np.float32)
+        return (1 + values**2 if "normalization" in name else np.exp(values)).astype(np.float32)
     return (values + (name.endswith("weight") and len(shape) == 1)).astype(np.float32)
 
 
@@ -554,7 +566,7 @@ def torch_model(name: str, architecture: str):
             is_fixed = tensor.endswith(
                 ("final_logits_bias", "embeddings.position_embeddings", "running_mean", "running_var")
             )
-            if is_fixed or values.requires_grad:
+            if is_fixed or values.requires_grad or ".backbone." in tensor:
                 values.copy_(torch.from_numpy(weights(tensor, tuple(values.shape))))
     return model
 
@@ -623,6 +635,9 @@ def _array_results(config, params, pixels) -> dict:
     outputs = {"hidden": hidden, "last_hidden_state": hidden}
     if isinstance(params, tfm.StageTagger):
         return outputs | {"logits": jnp.moveaxis(tfm.pixel_logits(params, config, pixels), -1, 1)}
+    if isinstance(params, tfm.ObjectDetector):
+        detected = tfm.detect(params, config, pixels)
+        return {"hidden": hidden, "logits": detected.logits[-1], "pred_boxes": detected.boxes[-1]}
     if isinstance(params, tfm.Tagger):
         return outputs | {"logits": tfm.patch_logits(params, config, hidden)}
     if params.output is not None:
@@ -697,6 +712,10 @@ def _torch_array_results(model) -> dict[str, np.ndarray]:
     with torch.no_grad():
         outputs = model(torch_pixels(model), output_hidden_states=True, **in_order(model))
     tensors = {name: values.numpy() for name, values in outputs.items() if isinstance(values, torch.Tensor)}
+    if model.config.model_type == "detr":
+        return {name: tensors[name] for name in ("logits", "pred_boxes")} | {
+            "hidden": tensors["encoder_last_hidden_state"]
+        }
     states = outputs.hidden_states[-1]
     if model.config.model_type in ("pvt", "segformer"):  # normalized, and of SegFormer [B,D,H,W]
         hidden = states.flatten(2).transpose(1, 2) if states.ndim == 4 else states

@@ -456,6 +456,11 @@ VARIANTS = {
         | {"input.blocks": "4x1,6x1", "residual": "pre"},
         **_ENCODERS_OF_IMAGES,
     ),
+    "detr": Variant(
+        {"input": "resnet_v1", "input.size": 16, "input.stem": 4, "input.kind": "basic", "input.blocks": "4x1,6x1"}
+        | {"input.frozen": True, "position": "detr"},
+        **_ENCODERS_OF_IMAGES,
+    ),
     "t5_alternating": Variant(
         {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2}
         | _UNBIASED

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tfm.catalogue.options.frames import Frames, Spectrogram, Tubes
     from tfm.catalogue.options.generator import GeneratorShape
     from tfm.catalogue.options.inputs import Merging, Patches
-    from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
+    from tfm.catalogue.options.pictures import ResNet, ResNetV1, TokensAndPatches
     from tfm.catalogue.patterns.grid_windows import grid_windows
     from tfm.catalogue.positions.alibi import alibi
     from tfm.catalogue.positions.t5 import T5Bias

@@ -35,7 +35,7 @@ PLAIN = {kind: name for name, (kind, _, _) in reversed(MODELS.items())}.values()
 # Families near to another one are read and written by slow tests.
 NEAR_ANOTHER = ("xlm_roberta", "camembert", "mbart", "m2m_100", "mistral", "qwen2", "mt5", "umt5", "pegasus", "marian")
 NEAR_ANOTHER += ("deit", "swinv2", "led", "longt5", "reformer", "beit", "swin", "vit_mae", "dinov2", "dinov3_vit")
-NEAR_ANOTHER += ("switch_transformers", "vivit", "videomae", "audio_spectrogram_transformer", "pvt")
+NEAR_ANOTHER += ("switch_transformers", "vivit", "videomae", "audio_spectrogram_transformer", "pvt", "detr")
 
 
 def some(cases):

@@ -39,7 +39,8 @@ WRITERS = [case for case in WRITERS if case not in GROWING]
 HEADS = [
     case
     for case in CASES
-    if case not in WRITERS + GROWING and not case[1].endswith(("Model", "Modeling", "WithTeacher", "WithLMHead"))
+    if case not in WRITERS + GROWING
+    and not case[1].endswith(("Model", "Modeling", "WithTeacher", "WithLMHead", "Detection"))
 ]
 
 

@@ -45,6 +45,15 @@ FILES = [
         ImageProcessor(256, (224, 224), mean=(1.5,) * 3, rescale=1 / 127.5, frames=4),
     ),
     (
+        {
+            "image_processor_type": "DetrImageProcessor",
+            "size": {"height": 8, "width": 6},
+            "do_pad": True,
+            "format": "coco",
+        },
+        ImageProcessor((8, 6), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+    ),
+    (
         {"image_processor_type": "VivitImageProcessor", "offset": False, "rescale_factor": 0.5, "image_mean": 0.25},
         ImageProcessor(256, (224, 224), mean=(0.25,) * 3, rescale=0.5),
     ),
@@ -64,6 +73,11 @@ REFUSED = [
         "offset=true is of values that are rescaled, and do_rescale=false; add offset=false",
     ),
     ({"do_pad": True}, "do_pad=true is not supported"),
+    (
+        {"image_processor_type": "DetrImageProcessor", "do_pad": True},
+        "all pictures have one shape here; name its height",
+    ),
+    ({"image_processor_type": "DetrFeatureExtractor", "size": 800, "max_size": 1333}, "size=800 leaves pictures of"),
     ({**CLIP, "crop_size": {"shortest_edge": 32}}, "crop_size=.* must have a height and a width"),
     ({"size": {"longest_edge": 32}}, "must be a height and a width, or a shortest_edge"),
     ({"size": {"shortest_edge": 32, "longest_edge": 64}}, "must be a height and a width, or a shortest_edge"),
@@ -203,7 +217,8 @@ def test_defaults_are_those_of_transformers(name, ending, tmp_path):
     square = {"use_square_size": True, "crop_size": 200, "num_frames": 2}
     for fields in ({}, step, *([square] if name == "CLIP" else [])):
         path = tmp_path / "preprocessor_config.json"
-        path.write_text(json.dumps({"image_processor_type": f"{name}{ending}", **fields}))
+        shape = {"size": {"height": 40, "width": 64}} if name == "Detr" else {}  # by itself it makes several
+        path.write_text(json.dumps({"image_processor_type": f"{name}{ending}", **fields, **shape}))
         hf_processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the processor has num_frames")

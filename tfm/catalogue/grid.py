@@ -9,6 +9,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, refuse
+from tfm.ops import einsum
 from tfm.params import bias_spec, weight_spec
 from tfm.scopes import SUMS
 from tfm.sharding import named_sharding, replicate_length, reshape_rows, shard_axis, spec_of, unshard_fsdp
@@ -84,6 +85,18 @@ def stacked_squares(x: Array, kernel: int, stride: int) -> Array:
     row."""
     x = jnp.stack([jnp.stack(row, axis=3) for row in squares(x, kernel, stride)], axis=3)
     return reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
+
+
+def weighted_squares(weights: Array, x: Array, stride: int) -> Array:
+    """x [B,R,C,c], weights [h,w,c,d] -> [B,r,c,d]: weighted sums over h x w places, at every `stride`-th one."""
+    rows, columns = (coarser(size, stride) for size in x.shape[1:3])
+    y = einsum("BThwc,hwcd->BTd", stacked_squares(x, len(weights), stride), weights)
+    return as_grid(y, rows, columns)
+
+
+def largest_neighbours(x: Array) -> Array:
+    """x [B,R,C,c], none of it negative -> [B,r,c,c]: the maximum over 3 x 3 places, at every second one."""
+    return jnp.stack([shift for row in squares(x, 3, 2) for shift in row]).max(0)
 
 
 @jax.named_scope(SUMS)

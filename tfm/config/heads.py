@@ -2,7 +2,15 @@
 
 from typing import Literal
 
-from tfm.options.choices import MAX_WIDTH, check_fields, check_maximum, check_minimum, frozen
+from tfm.options.choices import (
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_WIDTH,
+    check_fields,
+    check_maximum,
+    check_minimum,
+    frozen,
+)
 from tfm.options.model import ModelConfig
 
 
@@ -29,6 +37,8 @@ class Head:
     input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token
     decoder_width: outputs of pixels are read from the states of all stages, mapped to this width and joined on the grid
         of the first stage (Xie et al. 2021, section 3.2); none: from those of the last stage
+    queries: object queries of a detector, where a folder of transformers says it; none: a task says how many
+    query_layers: layers of its decoder, the same
     """
 
     pool: Literal["first", "mean", "last", "max", "ends", "prefix"] = "first"
@@ -45,11 +55,15 @@ class Head:
     scale_logits: bool = False
     input_only: int = 0
     decoder_width: int | None = None
+    queries: int | None = None
+    query_layers: int | None = None
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, input_only=0, layer=1, feature_layers=1, decoder_width=1)
+        sizes = ("layer", "feature_layers", "decoder_width", "queries", "query_layers")
+        check_minimum(self, input_only=0, **dict.fromkeys(sizes, 1))
         check_maximum(self, "no model is as wide", decoder_width=MAX_WIDTH)
+        check_maximum(self, "no model is as large", queries=MAX_LENGTH, query_layers=MAX_LAYERS)
 
     def check(self, config: ModelConfig) -> None:
         """Raises ValueError where a model of this configuration cannot have such heads."""

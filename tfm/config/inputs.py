@@ -4,7 +4,7 @@ from typing import Literal
 
 from tfm.catalogue.options.frames import Frames, Spectrogram, Tubes
 from tfm.catalogue.options.inputs import Characters, Merging, Patches
-from tfm.catalogue.options.pictures import ResNet, TokensAndPatches
+from tfm.catalogue.options.pictures import ResNet, ResNetV1, TokensAndPatches
 from tfm.options.choices import check_fields, check_maximum, check_minimum, frozen, tag
 from tfm.options.model import ModelConfig
 from tfm.options.slots import InputOptions
@@ -53,4 +53,4 @@ class Tokens(InputOptions):
         }
 
 
-Input = Tokens | Characters | Patches | ResNet | Merging | TokensAndPatches | Frames | Spectrogram | Tubes
+Input = Tokens | Characters | Patches | ResNet | ResNetV1 | Merging | TokensAndPatches | Frames | Spectrogram | Tubes

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from tfm.catalogue.options.positions.absolute import Axial, NoPosition
-from tfm.catalogue.options.positions.grid import Beit, Swin, SwinV2
+from tfm.catalogue.options.positions.grid import Beit, Detr, Swin, SwinV2
 from tfm.catalogue.options.positions.relative import (
     T5,
     Alibi,
@@ -190,5 +190,6 @@ Position = (
     | Swin
     | SwinV2
     | Beit
+    | Detr
     | NoPosition
 )

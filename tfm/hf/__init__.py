@@ -35,6 +35,7 @@ from tfm.hf.families.seq2seq.whisper import WHISPER
 from tfm.hf.families.vision.audio_spectrogram_transformer import AST
 from tfm.hf.families.vision.beit import BEIT
 from tfm.hf.families.vision.clip import CLIP, CLIP_TEXT, CLIP_VISION, SIGLIP
+from tfm.hf.families.vision.detr import DETR
 from tfm.hf.families.vision.dino import DINO_V2, DINO_V3
 from tfm.hf.families.vision.imagegpt import IMAGEGPT
 from tfm.hf.families.vision.pvt import PVT
@@ -55,7 +56,7 @@ FAMILIES = {
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN2, OPENAI_GPT),
         *(T5, LONGT5, SWITCH_TRANSFORMERS, BART, MARIAN, PEGASUS, LED, MBART, M2M_100, MT5, UMT5, WHISPER),
         *(VIT, DEIT, BEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
-        *(VIT_MAE, DINO_V2, DINO_V3, VIVIT, VIDEOMAE, AST, PVT, SEGFORMER),
+        *(VIT_MAE, DINO_V2, DINO_V3, VIVIT, VIDEOMAE, AST, PVT, SEGFORMER, DETR),
     )
 }
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
+from tfm.catalogue.models.object_queries import detector_specs
 from tfm.catalogue.models.pixel_outputs import pixel_specs
 from tfm.catalogue.models.towers import towers_specs
 from tfm.config.model import MAX_SIZES, Config
@@ -89,9 +90,8 @@ class HfHead(NamedTuple):
         match self.kind:
             case "model":
                 specs = classifier_specs(config)
-                pooler = specs.pooler if "pooler" in self.names else None
-                norm = specs.norm if "norm" in self.names else None
-                return dataclasses.replace(specs, pooler=pooler, norm=norm, output=None)
+                parts = {name: getattr(specs, name) if name in self.names else None for name in ("pooler", "norm")}
+                return dataclasses.replace(specs, **parts, output=None)
             case "mlm" | "pretrain":
                 return masked_lm_specs(config, next_sentence=self.kind == "pretrain")
             case "classify" | "classify_pixels" | "choice":
@@ -100,19 +100,18 @@ class HfHead(NamedTuple):
                 return tagger_specs(config, dense="dense" in self.names)
             case "segment":
                 return pixel_specs(config, config.classes)
-            case "masked_image":
-                return masked_image_specs(config)
             case "lm" | "pixels":
                 return causal_lm_specs(config)
-            case "seq2seq":
-                return seq2seq_specs(config)
-            case "towers":
-                return towers_specs(config)
+            case "objects":
+                return detector_specs(config, config.head.queries or 1, config.head.query_layers or 1)
+            case "masked_image" | "seq2seq" | "towers":
+                specs_of = {"masked_image": masked_image_specs, "seq2seq": seq2seq_specs, "towers": towers_specs}
+                return specs_of[self.kind](config)
         raise ValueError(f"{self.kind} is no kind of head")
 
 
 # Heads with as many classes as config.json names.
-COUNTED = ("classify", "classify_pixels", "tag", "segment", "detect", "read classes")
+COUNTED = ("classify", "classify_pixels", "tag", "segment", "detect", "objects", "read classes")
 
 # Fields of `Config` by dotted name that several fields of config.json say, and the names of the latter.
 Reading = tuple[dict[str, object], set[str]]
@@ -273,7 +272,7 @@ class Family:
         fields |= self.write(config)
         fields |= {name: None for name, token in self.ids.items() if token >= config.vocab and name not in fields}
         fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
-        if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span", "segment"):
+        if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span", "segment", "objects"):
             labels = [f"LABEL_{index}" for index in range(config.classes)]
             fields["id2label"] = {str(index): label for index, label in enumerate(labels)}
             fields["label2id"] = {label: index for index, label in enumerate(labels)}

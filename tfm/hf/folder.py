@@ -62,8 +62,9 @@ def from_hf(folder: str | Path, mesh: Mesh | None = None) -> tuple[Config, PyTre
     """The configuration and the float32 parameters in a folder.
 
     The architecture that config.json names says what they are: `MaskedLM`, `Classifier`, `Tagger`, `CausalLM`,
-    `Seq2Seq` or `Towers`. With a mesh, each device reads its own part. Raises ValueError, before anything is allocated,
-    for what is missing, damaged or not supported; warns of fields of config.json that change nothing here.
+    `Seq2Seq`, `Towers` or `ObjectDetector`. With a mesh, each device reads its own part. Raises ValueError, before
+    anything is allocated, for what is missing, damaged or not supported; warns of fields of config.json that change
+    nothing here.
     """
     opened = open_folder(folder)
     return opened.config, load(opened, mesh)

@@ -47,7 +47,9 @@ def without_unread(hf_family: Family, config: Config, head: HfHead) -> Config:
     name, activation = "head.pool_activation", config.head.pool_activation
     is_held = any(field.name == name and field.holds(activation) for field in hf_family.fields.values())
     unread = {} if "pooler" in head.names or is_held else {name: hf_family.base.head.pool_activation}
-    return override(config, unread | ({"head.pool": hf_family.base.head.pool} if head.kind == "model" else {}))
+    return override(
+        config, unread | ({"head.pool": hf_family.base.head.pool} if head.kind in ("model", "objects") else {})
+    )
 
 
 def conflicts_of(hf_family: Family, config: Config, architecture: str) -> list[str]:

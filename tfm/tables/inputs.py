@@ -5,7 +5,17 @@ from typing import Any
 import jax
 from jax import Array
 
-from tfm.catalogue.inputs import characters, frames, merging, patches, resnet, spectrogram, tokens_and_patches, tubes
+from tfm.catalogue.inputs import (
+    characters,
+    frames,
+    merging,
+    patches,
+    resnet,
+    resnet_v1,
+    spectrogram,
+    tokens_and_patches,
+    tubes,
+)
 from tfm.catalogue.inputs.frames import PaddedFrames
 from tfm.config.model import Config
 from tfm.inputs import TOKENS, MaskedPixels, PicturedTokens
@@ -17,6 +27,7 @@ INPUTS: dict[str, Input] = {
     "characters": characters.INPUT,
     "patches": patches.INPUT,
     "resnet": resnet.INPUT,
+    "resnet_v1": resnet_v1.INPUT,
     "merging": merging.INPUT,
     "tokens_and_patches": tokens_and_patches.INPUT,
     "frames": frames.INPUT,

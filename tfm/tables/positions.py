@@ -12,7 +12,7 @@ from tfm.catalogue.positions import (
     transformer_xl,
     tupe,
 )
-from tfm.catalogue.positions.grid import beit, swin, swin_v2
+from tfm.catalogue.positions.grid import beit, detr, swin, swin_v2
 from tfm.interfaces import Position
 from tfm.options.choices import Options
 from tfm.positions import absolute, rotary
@@ -33,6 +33,7 @@ POSITIONS: dict[str, Position] = {
     "swin": swin.POSITION,
     "swin_v2": swin_v2.POSITION,
     "beit": beit.POSITION,
+    "detr": detr.POSITION,
     "none": none.POSITION,
 }
 

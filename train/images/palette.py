@@ -18,7 +18,7 @@ from PIL import Image
 from tfm.options.choices import check_type
 from tfm.options.json_text import read_object
 from train.data.processors import ProcessorKind, read_folder
-from train.images.processor import FILE, Box, ImageProcessor, processor_text
+from train.images.processor import FILE, Box, ImageProcessor, fields_text, processor_text
 from train.images.processor_file import class_defaults, model_class, of_fields
 from train.settings.images import video_frames
 from train.text.hf_tokenizer import MarksTexts
@@ -193,8 +193,11 @@ def read_hf(folder: Path, model: "Config") -> AnyProcessor:
 
 
 def save_hf(processor: AnyProcessor, task: MarksTexts, run: "Run", folder: Path):
-    """Writes preprocessor_config.json."""
-    (folder / FILE).write_text(to_text(processor))
+    """Writes preprocessor_config.json; the class of a detector makes boxes of what it says, too."""
+    fields = json.loads(to_text(processor))
+    if run.task.name == "detect":
+        fields |= {"image_processor_type": "DetrImageProcessor", "do_pad": False}
+    (folder / FILE).write_text(fields_text(fields))
 
 
 # Of captions, whose pictures are never those of a palette, too.

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from PIL import Image
@@ -208,4 +209,9 @@ def _sides(size: tuple[int, int]) -> dict[str, int]:
 
 def processor_text(processor: ImageProcessor) -> str:
     """The content of preprocessor_config.json."""
-    return json.dumps(_fields(processor), indent=2, sort_keys=True) + "\n"
+    return fields_text(_fields(processor))
+
+
+def fields_text(fields: Mapping[str, object]) -> str:
+    """The fields of preprocessor_config.json as its content."""
+    return json.dumps(fields, indent=2, sort_keys=True) + "\n"

@@ -78,6 +78,14 @@ DEFAULTS = {
         reads=("num_frames", "offset"),
     ),
     "Segformer": Defaults((512, 512), 2, _IMAGENET, may_crop=False),
+    "Detr": Defaults(
+        800,
+        2,
+        _IMAGENET,
+        square=False,
+        may_crop=False,
+        reads=("format", "do_convert_annotations", "pad_and_return_pixel_mask", "max_size"),
+    ),
 }
 
 # The class of a file that names none, by the model_type of config.json.
@@ -97,6 +105,7 @@ _OF_MODELS = {
     "videomae": "VideoMAE",
     "pvt": "Pvt",
     "segformer": "Segformer",
+    "detr": "Detr",
 }
 
 # What all classes read.
@@ -142,8 +151,10 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
     fields = {name: value for name, value in fields.items() if value is not None and name not in unknown} | steps
     if fields.get("use_square_size"):  # whatever `size` is, transformers takes that of the class
         fields |= {"size": [defaults.size] * 2}
-    if _flag(fields, "do_pad", False):
-        raise ValueError("do_pad=true is not supported; such a processor cannot be used")
+    if _flag(fields, "do_pad", False) and not _has_one_shape(fields):
+        raise ValueError(
+            "do_pad=true is not supported: all pictures have one shape here; name its height and width as size"
+        )
     is_resized = _flag(fields, "do_resize", True)
     size = _size(fields, "size", defaults.size, _flag(fields, "default_to_square", defaults.square))
     crops = defaults.may_crop and _flag(fields, "do_center_crop", defaults.crops)
@@ -172,6 +183,12 @@ def of_fields(fields: Mapping[str, Any], default_class: str = "ViT") -> ImagePro
 
 
 _STATISTICS = ("image_mean", "image_std")
+
+
+def _has_one_shape(fields: Mapping[str, object]) -> bool:
+    """Whether all pictures get one height and width, so that nothing is padded."""
+    size = fields.get("size")
+    return isinstance(size, dict) and size.keys() == {"height", "width"} and _flag(fields, "do_resize", True)
 
 
 def class_defaults(fields: Mapping[str, Any], default_class: str) -> Defaults:

@@ -129,6 +129,9 @@ def _output(config: tfm.Config, params: PyTree, inputs: jax.Array) -> jax.Array:
         if params.pooler is not None:  # the folder has it, however the run pools
             return pooled(params.pooler, params.norm, config, hidden[:, 0])
         return hidden if params.norm is None else pooled_states(params, config, hidden)
+    if isinstance(params, tfm.ObjectDetector):
+        detected = jax.jit(tfm.detect, static_argnums=1)(params, config, inputs)
+        return jnp.concatenate([detected.logits[-1], detected.boxes[-1]], axis=-1)
     predict: Callable[..., jax.Array] = tfm.classify
     if isinstance(params, tfm.CausalLM):
         predict = tfm.causal_lm

@@ -120,6 +120,8 @@ def _output_difference(folder: HfFolder, params: Any, model: TorchModel, row: np
     tensors = [outputs[name] for name in names if name in outputs]
     if "start_logits" in outputs:
         tensors = [torch.stack([outputs["start_logits"], outputs["end_logits"]], -1)]
+    if "pred_boxes" in outputs:
+        tensors = [torch.cat([outputs["logits"], outputs["pred_boxes"]], -1)]
     tensors = [tensor.movedim(1, -1) if computed.ndim == 4 else tensor for tensor in tensors]  # scores of patches
     fitting = [tensor for tensor in tensors if tensor.shape[:-1] == computed.shape[:-1]]
     if not fitting:

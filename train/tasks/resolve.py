@@ -37,7 +37,7 @@ _OF_THE_START = ("stop_at", "resume", "distributed.")
 
 # Fields that --init inherits for the same task alone.
 _OF_TOKENS = ("task.size", "task.query_length", "task.cut_queries", "task.skip_punctuation")
-_OF_THE_TASK = ("model.head.pool", "model.head.features", *_OF_TOKENS)
+_OF_THE_TASK = ("model.head.pool", "model.head.features", "task.queries", "task.layers", *_OF_TOKENS)
 
 # A field that --init inherits for every task that has it.
 _START = "task.start"

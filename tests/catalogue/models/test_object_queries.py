@@ -17,11 +17,11 @@ def normalized(norm, x):
     return x * np.asarray(norm.scale) + np.asarray(norm.bias)
 
 
-def attended(layer, x, memory):
-    """Attention in loops over heads."""
+def attended(layer, x, memory, valued=None):
+    """Attention in loops over heads; values are those of `valued`, by default of the memory."""
     q, k, v = (
         np.einsum("bsd,d...->bs...", source, np.asarray(part.kernel, np.float64)) + np.asarray(part.bias)
-        for part, source in ((layer.query, x), (layer.key, memory), (layer.value, memory))
+        for part, source in ((layer.query, x), (layer.key, memory), (layer.value, memory if valued is None else valued))
     )
     total = np.asarray(layer.output.bias, np.float64)
     for head in range(2):
@@ -59,6 +59,46 @@ def test_a_detector_is_plain_attention_of_queries():
         for part in (first, second):
             state = np.asarray(jax.nn.gelu(mapped(part, state), approximate=False))
         np.testing.assert_allclose(detected.boxes[layer], 1 / (1 + np.exp(-mapped(last, state))), atol=2e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share_layers", [False, True])
+@pytest.mark.parametrize(
+    "places", [{"position": "detr"}, {"position": "learned", "position.place": "queries_keys", "input.cls": True}]
+)
+def test_queries_and_places_are_added_in_every_layer(places, share_layers):
+    """As in the figure of the appendix: to queries and keys, and to no values; the decoder starts from zeros."""
+    changes = (
+        SMALL | places | {"share_layers": share_layers, "residual": "post", "activation": "relu", "norm_eps": 1e-6}
+    )
+    model = tfm.override(presets.model("detect-micro"), changes)
+    params = random_params(tfm.detector_specs(model, queries=3, layers=1 if share_layers else 2))
+    pixels = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype(np.float32)
+    detected = jax.jit(tfm.detect, static_argnums=1)(params, model, pixels)
+    memory = np.asarray(tfm.encoder(params.encoder, model, pixels), np.float64)
+    context = tfm.AttentionContext(np.arange(memory.shape[1])[None])
+    call = tfm.LayerCall(model.position, model, params.encoder.positions[0])
+    keys = memory + np.asarray(tfm.position_of(model.position).prepare(call, context), np.float64)
+    added, x = np.asarray(params.queries.embed, np.float64)[None], np.zeros((2, 3, 16))
+    for layer in range(len(detected.logits)):
+        block = jax.tree.map(lambda leaf, row=layer: leaf[row], params.queries.layers.period[0])
+        norms, feed = block.residual, block.feed_forward
+        x = normalized(norms.mixer, x + attended(block.mixer, x + added, x + added, x))
+        x = normalized(norms.cross, x + attended(block.cross, x + added, keys, memory))
+        x = normalized(norms.feed_forward, x + mapped(feed.down, np.maximum(mapped(feed.up, x), 0)))
+        state = normalized(params.queries.norm, x)
+        np.testing.assert_allclose(detected.logits[layer], mapped(params.classes, state), atol=1e-4)
+    for part in params.boxes[:-1]:
+        state = np.maximum(mapped(part, state), 0)
+    np.testing.assert_allclose(detected.boxes[-1], 1 / (1 + np.exp(-mapped(params.boxes[-1], state))), atol=1e-4)
+
+
+def test_pictures_of_another_size_have_the_same_queries():
+    model = tfm.override(presets.model("detect-micro"), SMALL | {"position": "detr"})
+    params = jax.tree.map(lambda spec: np.zeros(spec.shape), tfm.detector_specs(model, queries=3, layers=1))
+    larger, same = tfm.interpolate_positions(model, params, (16, 8))
+    assert larger.input.grid == (4, 2)
+    assert [*map(id, jax.tree.leaves(same))] == [*map(id, jax.tree.leaves(params))]
 
 
 @pytest.mark.slow

@@ -5,16 +5,18 @@ import json
 import jax
 import numpy as np
 import pytest
+from hf_models import stored
 from PIL import Image
 from random_params import random_params
 from scipy.optimize import linear_sum_assignment
 from small import call, read_lines, run
 
 import tfm
-from train import evaluate, predict
+from train import evaluate, export, predict
 from train.images import drawings, scenes
 from train.lab import inspect
 from train.main import main
+from train.runs.run_folder import open_folder
 from train.tasks import presets
 from train.tasks.detect.loss import compute, totals
 from train.tasks.detect.predict import in_pixels
@@ -144,6 +146,46 @@ def test_a_run_on_a_coco_file(home):
     assert call(inspect.main, *flags, "--to=page.png", "--rows=6")[0] == 0
     err = run(*SMALL, "--data=squares", "--task.queries=3", "--init=run", "--out=on")
     assert "fresh" not in err
+
+
+@pytest.mark.slow
+def test_a_folder_of_detr_is_trained_and_written(home):
+    """Its queries and layers, the size of its processor, and the head, whose classes are those of the data."""
+    stored(home / "hf", "detr", "DetrForObjectDetection")
+    fields = json.loads((home / "hf/config.json").read_text()) | {"id2label": {"0": "dark", "1": "bright"}}
+    assert fields.pop("image_size") == 8
+    (home / "hf/config.json").write_text(json.dumps(fields))
+    processor = {"image_processor_type": "DetrImageProcessor", "size": {"height": 8, "width": 16}, "do_pad": True}
+    (home / "hf/preprocessor_config.json").write_text(json.dumps(processor))
+    write_squares(home / "squares", 16)
+    err = run("--task=detect", "--init=hf", "--data=squares", "--steps=2", "--batch.size=8", "--out=run")
+    assert "pixels      8 x 16 x 3" in err
+    assert "fresh" not in err
+    saved = json.loads((home / "run/run.json").read_text())
+    assert (saved["config"]["task"]["queries"], saved["config"]["task"]["layers"]) == (5, 3)
+    assert saved["data"]["classes"] == ["dark", "bright"]
+    read, trained = (tfm.from_hf(home / "hf")[1], open_folder("run").load())
+    frozen = [params.encoder.embed.stem.norm for params in (read, trained)]
+    assert jax.tree.all(jax.tree.map(lambda leaf, expected: (leaf == expected).all(), *frozen))
+    assert not (read.encoder.embed.stem.kernel == trained.encoder.embed.stem.kernel).all()
+    code, _, err = call(export.main, "--run=run", "--to=written")
+    assert code == 0, err
+    written = json.loads((home / "written/config.json").read_text())
+    assert (written["model_type"], written["image_size"], written["num_queries"]) == ("detr", [8, 16], 5)
+    assert written["id2label"] == {"0": "dark", "1": "bright"}
+    said = json.loads((home / "written/preprocessor_config.json").read_text())
+    assert (said["image_processor_type"], said["do_pad"]) == ("DetrImageProcessor", False)
+    results = []
+    for folder in ("run", "written"):
+        code, out, err = call(evaluate.main, f"--run={folder}", "--data=squares")
+        assert code == 0, err
+        results.append(json.loads(out)["loss"])
+        assert call(predict.main, f"--run={folder}", "--file=squares/images/0.jpg")[0] == 0
+    assert results[0] == pytest.approx(results[1], rel=1e-5)
+    (home / "hf/preprocessor_config.json").write_text(json.dumps(processor | {"size": {"shortest_edge": 8}}))
+    code, _, err = call(predict.main, "--run=hf", "--file=squares/images/0.jpg")
+    assert code == 2
+    assert "do_pad=true is not supported: all pictures have one shape here; name its height and width" in err
 
 
 @pytest.mark.slow

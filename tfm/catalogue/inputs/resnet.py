@@ -8,24 +8,21 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import as_grid, as_sequence, coarser, squares, stacked_squares
+from tfm.catalogue.grid import as_sequence, largest_neighbours, weighted_squares
 from tfm.catalogue.inputs.patches import check_pixels, contents, embed_grid
-from tfm.catalogue.options.pictures import ResNet
+from tfm.catalogue.options.pictures import SIDES, ResNet
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels
 from tfm.interfaces import Input, LayerCall
 from tfm.low_rank import kernel_of
 from tfm.norms import Norm, norm_specs
-from tfm.ops import Linear, broadcast_param, einsum, linear, linear_specs
+from tfm.ops import Linear, broadcast_param, linear, linear_specs
 from tfm.params import ArraySpec, PyTree, bias_spec, scale_spec, vector_spec, weight_spec
 from tfm.sharding import reshape_rows, unshard_fsdp
 from tfm.tables.positions import POSITIONS
 
 # What is added to the variance of a group of channels, and to that of the weights behind an output.
 GROUP_EPS, WEIGHT_EPS = 1e-5, 1e-8
-
-# The sides of the kernels of a block, by kind.
-SIDES = {"basic": (3, 3), "bottleneck": (1, 3, 1)}
 
 
 @struct.dataclass
@@ -121,7 +118,7 @@ def features(params: ResNetEmbed, options: ResNet, pixels: Array) -> Array:
     """pixels [B,H,W,C] -> the last grid [B,r,c,d], normalized, negative values 0, in the dtype of the pixels."""
     if options.stem == "large":
         x = convolution(params.stem, pixels, 2)
-        x = jnp.stack([shift for row in squares(x, 3, 2) for shift in row]).max(0)
+        x = largest_neighbours(x)
     else:
         x = convolution(params.stem, pixels, 1)
     for index, block in enumerate(params.blocks):
@@ -151,9 +148,7 @@ def convolution(kernel: Array, x: Array, stride: int) -> Array:
     weights = unshard_fsdp(kernel_of(kernel)).astype(jnp.float32)
     centred = weights - weights.mean((0, 1, 2), keepdims=True)
     weights = centred * jax.lax.rsqrt(jnp.square(centred).mean((0, 1, 2), keepdims=True) + WEIGHT_EPS)
-    rows, columns = (coarser(size, stride) for size in x.shape[1:3])
-    y = einsum("BThwc,hwcd->BTd", stacked_squares(x, len(weights), stride), weights)
-    return as_grid(y, rows, columns)
+    return weighted_squares(weights, x, stride)
 
 
 def group_norm(layer: Norm, x: Array, groups: int) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from tfm.catalogue.models.object_queries import ObjectDetector
 from tfm.catalogue.options.inputs import Merging, Patches
 from tfm.catalogue.positions.grid import offsets
 from tfm.config.model import Config
@@ -36,6 +37,9 @@ def interpolate_positions(config: Config, params: PyTree, size: int | tuple[int,
         tower, image = interpolate_positions(config.in_images(), params.image, size)
         patches: Any = tower.input
         return replace(config, images=replace(config.images, input=patches)), replace(params, image=image)
+    if isinstance(params, ObjectDetector):  # its queries read no grid
+        new_config, images = interpolate_positions(config, params.encoder, size)
+        return new_config, replace(params, encoder=images)
     height, width = (size, size) if isinstance(size, int) else size
     if config.input.grid is None:
         raise ValueError(f"input={config.input.name} has no rows and columns to interpolate between; try input=patches")

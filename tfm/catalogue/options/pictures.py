@@ -9,6 +9,9 @@ from tfm.options.errors import nearest_divisor
 from tfm.options.model import ModelConfig
 from tfm.options.slots import InputOptions
 
+# The sides of the kernels of a block, by kind.
+SIDES = {"basic": (3, 3), "bottleneck": (1, 3, 1)}
+
 
 @frozen
 class ResNet(PictureOptions):
@@ -48,8 +51,7 @@ class ResNet(PictureOptions):
         sides = ("size", "image_width", "channels")
         check_minimum(self, **dict.fromkeys((*sides, "groups"), 1))
         check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
-        if not all(0 < width <= 1 << 16 and 0 < count <= 1 << 10 for width, count in self.stages or [(0, 0)]):
-            raise ValueError(f"blocks={self.blocks} must be WIDTHxCOUNT, joined by commas, such as 256x3,512x4")
+        check_blocks(self.blocks)
         narrowest = math.gcd(*(width for width, _ in self.stages)) // self.ratio
         if narrowest % self.groups:
             groups = nearest_divisor(self.groups, max(1, narrowest))
@@ -81,6 +83,65 @@ class ResNet(PictureOptions):
     @property
     def prefix(self) -> int:
         return int(self.cls)
+
+
+@frozen
+class ResNetV1(PictureOptions):
+    """Convolutions, whose last grid a Transformer reads: blocks of convolutions, each with a batch norm behind it, a
+    shortcut and ReLU (He et al. 2016a, figure 5). Frozen norms are those of DETR (Carion et al. 2020, section 4).
+
+    Raises ValueError for sizes that do not fit together.
+
+    size: height of images in pixels, and their width where image_width is none
+    image_width: width of images in pixels; none: they are squares
+    channels: numbers of a pixel: 3 for colours, 1 for grey
+    stem: width of the convolution of 7 x 7 pixels that comes first
+    blocks: WIDTHxCOUNT of the blocks of every stage, joined by commas; each stage has half the rows of the one before
+    kind: bottleneck | basic: blocks of three convolutions, those inside of a quarter of the width; of two
+    frozen: norms keep their statistics, scales and biases; false: they learn, and training reads statistics of a batch
+    """
+
+    name: Literal["resnet_v1"] = tag("resnet_v1")
+    min_layers: ClassVar[int] = 0
+    size: int = 224
+    image_width: int | None = None
+    channels: int = 3
+    stem: int = 64
+    blocks: str = "256x3,512x4,1024x6,2048x3"
+    kind: Literal["bottleneck", "basic"] = "bottleneck"
+    frozen: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        sides = ("size", "image_width", "channels")
+        check_minimum(self, **dict.fromkeys((*sides, "stem"), 1))
+        check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
+        check_maximum(self, "no model is as large", stem=1 << 16)
+        check_blocks(self.blocks)
+        if any(width % self.ratio for width, _ in self.stages):
+            raise ValueError(f"blocks={self.blocks} must have widths that are multiples of {self.ratio}, or kind=basic")
+        self.check_sides()
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """Width and count of the blocks of each stage."""
+        return number_pairs(self.blocks)
+
+    @property
+    def ratio(self) -> int:
+        """Width of a block over that of the convolutions inside."""
+        return 4 if self.kind == "bottleneck" else 1
+
+    @property
+    def patch_sides(self) -> tuple[int, int]:
+        side = 4 << (len(self.stages) - 1)
+        return side, side
+
+
+def check_blocks(blocks: str) -> None:
+    """Raises ValueError for blocks of stages that are not WIDTHxCOUNT."""
+    if not all(0 < width <= 1 << 16 and 0 < count <= 1 << 10 for width, count in number_pairs(blocks) or [(0, 0)]):
+        raise ValueError(f"blocks={blocks} must be WIDTHxCOUNT, joined by commas, such as 256x3,512x4")
 
 
 @frozen

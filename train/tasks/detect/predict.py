@@ -7,6 +7,7 @@ import numpy as np
 
 import tfm
 from train.images import sheets, sources
+from train.images.model_processor import check_processor
 from train.images.predicted import NamedPicture, named_pictures, prepared_batches
 from train.metrics.boxes import corners
 from train.screens.console import Log
@@ -32,6 +33,7 @@ def predict(
     least x and y, width and height in pixels of the picture. With --pictures also a picture with them drawn. Raises
     UserError for a picture that is broken."""
     run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
+    check_processor(processor, run.model)
     for rows, pixels in prepared_batches(pictures, processor, batch, log, "detecting objects"):
         outputs = checked(answers, params, run.model, processor.normalize(pixels))
         for row, *of_picture in zip(rows, *map(np.asarray, outputs), strict=False):

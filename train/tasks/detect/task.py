@@ -21,7 +21,8 @@ import numpy as np
 import tfm
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import label_checker
+from train.data.labels import in_order_of_head, label_checker
+from train.data.processors import has_file
 from train.data.sources.files import Row
 from train.files import cache
 from train.images import boxes, scenes, sheets, sources
@@ -36,7 +37,7 @@ from train.tasks.detect.loss import L1, OVERLAP, answers, loss
 from train.tasks.detect.options import Detection
 from train.tasks.detect.predict import PREDICTOR, SHOWN, in_pixels
 from train.tasks.detect.rows import BoxRows
-from train.tasks.record import Outcomes, Saved, Task
+from train.tasks.record import Facts, HfSource, Outcomes, Saved, Task, head_classes
 
 # Pictures of plots/boxes.png.
 _SHOWN = 12
@@ -124,6 +125,7 @@ def load(run: Run[Detection], log: Log, saved: Saved | None = None, valid_only: 
     assert isinstance(processor, ImageProcessor), "the model reads patches"
     processor = processor.uncropped()
     classes = boxes.classes_of([*train, *valid], saved.facts.get("classes") if saved else None)
+    classes = in_order_of_head(classes, head_classes(saved), log.info)
     train_rows, valid_rows = (_rows(rows, run, processor, classes) for rows in (train, valid))
     train_rows.images.train_with(train_rows.images.loss, run.task.augment)
     counts = [len(row["boxes"]) for row in [*train, *valid]]
@@ -238,6 +240,25 @@ def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[Bo
     sheets.boxes(np.stack(images), labelled, [""] * len(images), path)
 
 
+def hf_run_values(head: str, folder: HfSource) -> dict[str, object]:
+    """The queries and the layers of the decoder of a folder; where config.json says no size of pictures, that of its
+    processor."""
+    if head != "objects":
+        return {}
+    sizes = folder.hf_model.head
+    values: dict[str, object] = {"task.queries": sizes.queries, "task.layers": sizes.query_layers}
+    if "image_size" in folder.fields or not has_file(folder.path):
+        return values
+    height, width = folder.processor.shape
+    return values | {"model.input.size": height, "model.input.image_width": None if width == height else width}
+
+
+def hf_fields(run: Run[Detection], processor: ImageProcessor, facts: Facts) -> dict[str, object]:
+    """The names of classes in config.json."""
+    labels = {str(index): label for index, label in enumerate(facts["classes"])}
+    return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+
+
 DETECT = Task(
     specs=specs,
     batch_spec=batch_spec,
@@ -258,4 +279,7 @@ DETECT = Task(
     evaluation_files=evaluation_files,
     draw_progress=draw_progress,
     contact_sheet=contact_sheet,
+    hf_heads=("objects",),
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
 )

@@ -57,6 +57,30 @@ class SwinV2(WindowPosition):
 
 
 @frozen
+class Detr(PositionOptions):
+    """Sines and cosines of row and column, which are parts of the height and of the width; they are added to what makes
+    queries and keys in every layer (DETR: Carion et al. 2020, section 3.2 and appendix A.4)."""
+
+    in_grid: ClassVar[bool] = True
+    place: ClassVar[str] = "queries_keys"
+
+    name: Literal["detr"] = tag("detr")
+
+    def check(self, config: ModelConfig) -> None:
+        if len(config.input.axes or ()) != 2:
+            raise ValueError(
+                f"position=detr counts rows and columns, which input={config.input.name} does not have; try "
+                "position=sinusoidal"
+            )
+        if config.width % 4:
+            raise ValueError(
+                f"position=detr has pairs for rows and for columns: width={config.width} must be a multiple of 4"
+            )
+        if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
+            raise ValueError("position=detr adds to what mixer.qk_norm=true has normalized; choose one of them")
+
+
+@frozen
 class Beit(PositionOptions):
     """A trained bias of scores for each offset of rows and columns of patches, and head, with others of [CLS] (BEiT:
     Bao et al. 2021).
