@@ -104,16 +104,17 @@ def test_a_segformer_there_and_back(home):
 
 
 @pytest.mark.slow
-def test_a_pvt_and_a_classifier_are_started_from(home):
+@pytest.mark.parametrize("kind", ["Pvt", "Segformer"])
+def test_classifiers_are_started_from(kind, home):
     """The decoder of all stages over encoders whose folders have none."""
-    write_masks(home / "squares")
-    for name, kind in (("pvt", "Pvt"), ("segformer", "Segformer")):
-        stored(home / name, name, f"{kind}ForImageClassification")
-        processor_file(home / name, image_processor_type=f"{kind}ImageProcessor")
-        flags = ["--model.head.decoder_width=16", "--steps=2", "--batch.size=8", "--eval.every=2"]
-        err = run(*SEGFORMER[:1], *SEGFORMER[2:4], f"--init={name}", *flags, f"--out={name}-on")
-        assert "fusion" in err
-        assert json.loads((home / f"{name}-on/result.json").read_text())["eval_mean_iou"] > 0
+    write_masks(home / "squares", 12)
+    name = kind.lower()
+    stored(home / name, name, f"{kind}ForImageClassification")
+    processor_file(home / name, image_processor_type=f"{kind}ImageProcessor")
+    flags = ["--model.head.decoder_width=16", "--steps=2", "--batch.size=8", "--eval.every=2", "--out=on"]
+    err = run("--task=segment", "--data=squares", "--task.classes=ground,square", f"--init={name}", *flags)
+    assert "what it lacks starts fresh: fusion, output" in err
+    assert json.loads((home / "on/result.json").read_text())["eval_mean_iou"] > 0
 
 
 @pytest.mark.parity

@@ -32,7 +32,8 @@ PRESETS: dict[str, Preset] = {
     "segment-micro": _MASKS | vit(4, 64, 4, size=32, patch=4) | QUICK_PIXELS | {"task.cells": 4},
     "segformer-micro": _MASKS
     | segformer((1, 1, 1), (32, 64, 96), (1, 2, 3), (4, 2, 1), decoder=64, size=32, patch=2)
-    | QUICK_PIXELS,
+    | QUICK_PIXELS
+    | {"steps": 700, "eval.every": 350, "checkpoint.every": 350},
     "segment-ti": _MASKS | vit(12, 192, 3, size=224, patch=16) | _PHOTOGRAPHS,
     "segment-s": _MASKS | vit(12, 384, 6, size=224, patch=16) | _PHOTOGRAPHS,
     "segment-b": _MASKS | vit(12, 768, 12, size=224, patch=16) | _PHOTOGRAPHS,
