@@ -90,8 +90,9 @@ class HfHead(NamedTuple):
         match self.kind:
             case "model":
                 specs = classifier_specs(config)
-                parts = {name: getattr(specs, name) if name in self.names else None for name in ("pooler", "norm")}
-                return dataclasses.replace(specs, **parts, output=None)
+                pooler = specs.pooler if "pooler" in self.names else None
+                norm = specs.norm if "norm" in self.names else None
+                return dataclasses.replace(specs, pooler=pooler, norm=norm, output=None)
             case "mlm" | "pretrain":
                 return masked_lm_specs(config, next_sentence=self.kind == "pretrain")
             case "classify" | "classify_pixels" | "choice":

@@ -15,7 +15,7 @@ from tfm.config.model import Config
 from tfm.inputs import MaskedPixels
 from tfm.interfaces import Input, LayerCall
 from tfm.low_rank import kernel_of
-from tfm.norms import Norm, batch_norm
+from tfm.norms import Norm, batch_norm, norm_specs
 from tfm.norms.batch import BatchStats
 from tfm.ops import Linear, expand_param, linear, linear_specs
 from tfm.params import PyTree, bias_spec, constant, fixed_spec, running_spec, scale_spec, weight_spec
@@ -43,13 +43,14 @@ class ConvolutionBlock:
 
 @struct.dataclass
 class ResNetV1Embed:
-    """The stem, blocks, the map from their channels to D, and what positions need."""
+    """The stem, blocks, the map from their channels to D, what positions need, and the norm over all, None where a
+    model lacks it."""
 
     stem: Convolution
     blocks: tuple[ConvolutionBlock, ...]
     projection: Linear
     positions: PyTree
-    norm: None = None
+    norm: Norm | None = None
 
 
 def specs(options: ResNetV1, config: Config) -> ResNetV1Embed:
@@ -65,6 +66,7 @@ def specs(options: ResNetV1, config: Config) -> ResNetV1Embed:
         blocks=tuple(blocks),
         projection=linear_specs(config, "c", "D", bias=True, c=width),
         positions=POSITIONS[config.position.name].embed_specs(config.position, config),
+        norm=norm_specs(config) if options.norm else None,
     )
 
 

@@ -116,7 +116,7 @@ def _memory_with_places(model: ObjectDetector, config: Config, of_decoder: Confi
     assert model.queries is not None
     last, of_encoder = config.stage_configs[-1], [*model.encoder.all_stages.values()][-1]
     shared = of_encoder.positions[last.positions.index(last.position)]
-    call = LayerCall(last.position, last, shared)
+    call: LayerCall = LayerCall(last.position, last, shared)
     places = POSITIONS[last.position.name].prepare(call, AttentionContext(default_positions(states)))
     keys = states + places.astype(states.dtype)
 

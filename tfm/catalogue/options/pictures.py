@@ -99,6 +99,7 @@ class ResNetV1(PictureOptions):
     blocks: WIDTHxCOUNT of the blocks of every stage, joined by commas; each stage has half the rows of the one before
     kind: bottleneck | basic: blocks of three convolutions, those inside of a quarter of the width; of two
     frozen: norms keep their statistics, scales and biases; false: they learn, and training reads statistics of a batch
+    norm: normalize the embeddings
     """
 
     name: Literal["resnet_v1"] = tag("resnet_v1")
@@ -110,6 +111,7 @@ class ResNetV1(PictureOptions):
     blocks: str = "256x3,512x4,1024x6,2048x3"
     kind: Literal["bottleneck", "basic"] = "bottleneck"
     frozen: bool = False
+    norm: bool = False
 
     def __post_init__(self):
         check_fields(self)
