@@ -96,7 +96,8 @@ def test_a_segformer_there_and_back(home):
         masks = [np.asarray(Image.open(home / f"{folder}-masks" / path.name)) for folder in ("run", "folder")]
         assert (masks[0] != masks[1]).mean() < 0.01
 
-    err = run(*SEGFORMER[:4], "--init=folder", "--steps=2", "--batch.size=8", "--out=on")
+    task = SEGFORMER[0], *SEGFORMER[2:4]
+    err = run(*task, "--init=folder", "--steps=2", "--batch.size=8", "--out=on")
     assert "fresh" not in err
     (home / "folder/preprocessor_config.json").write_text(json.dumps(processor | {"size": {"height": 32, "width": 32}}))
     larger = json.loads(call(evaluate.main, "--run=folder", "--data=squares")[1])
