@@ -97,20 +97,20 @@ def test_all_stages_of_segformer_are_read_for_classes_of_pixels(tmp_path):
         model.decode_head.batch_norm.running_var.uniform_(0.5, 2)
         expected = model(torch.from_numpy(images(48).transpose(0, 3, 1, 2).copy()), output_hidden_states=True)
     model.save_pretrained(tmp_path / "hf")
-    ours, params = tfm.from_hf(tmp_path / "hf")
-    assert (ours.classes, ours.head.decoder_width) == (5, 10)
-    states = jax.jit(stage_states, static_argnums=1)(params.encoder, ours, jnp.asarray(images(48)))
+    config, params = tfm.from_hf(tmp_path / "hf")
+    assert (config.classes, config.head.decoder_width) == (5, 10)
+    states = jax.jit(stage_states, static_argnums=1)(params.encoder, config, jnp.asarray(images(48)))
     for stage, hidden in zip(states, expected.hidden_states, strict=True):
         assert_near(stage, hidden.flatten(2).transpose(1, 2).numpy())
     label = jax.jit(tfm.pixel_logits, static_argnums=1)
-    assert_near(label(params, ours, jnp.asarray(images(48))), expected.logits.movedim(1, -1).numpy())
+    assert_near(label(params, config, jnp.asarray(images(48))), expected.logits.movedim(1, -1).numpy())
 
     params = jax.tree.map(lambda leaf: leaf * 1.1, params)
-    tfm.to_hf(ours, params, tmp_path / "ours")
+    tfm.to_hf(config, params, tmp_path / "ours")
     load = transformers.AutoModelForSemanticSegmentation.from_pretrained
     model, report = load(tmp_path / "ours", output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert_near(np.moveaxis(logits_of(model.eval()), 1, -1), label(params, ours, jnp.asarray(images(48))))
+    assert_near(np.moveaxis(logits_of(model.eval()), 1, -1), label(params, config, jnp.asarray(images(48))))
 
 
 def config_of(name, **fields):

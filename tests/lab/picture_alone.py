@@ -46,9 +46,9 @@ def weights(shapes, frequency):
     for wanted in KINDS:
         rest = [kind for kind in kinds if kind != wanted]
         count = len(kinds) - len(rest)
-        least, most = max(1 - count, 0), 3 - count
-        if least <= len(rest) <= most:
-            chance = orders(rest) / 23 ** len(rest) / (most - least + 1)
+        lower, upper = max(1 - count, 0), 3 - count
+        if lower <= len(rest) <= upper:
+            chance = orders(rest) / 23 ** len(rest) / (upper - lower + 1)
             answers[str(count)] += chance / len(KINDS) / 4
     for place, (colour, form) in enumerate(kinds):
         rest = kinds[:place] + kinds[place + 1 :]

@@ -1,6 +1,6 @@
 """Patches of an image as vectors: one linear map of the pixels of each (Dosovitskiy et al. 2021, section 3.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import jax
@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import stacked_squares
+from tfm.catalogue.grid import as_sequence, stacked_squares
 from tfm.catalogue.options.inputs import Patches, PictureOptions
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels, default_positions
 from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
-from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear_specs
+from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear, linear_specs
 from tfm.options.choices import Options
 from tfm.params import PyTree, vector_spec
 from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
@@ -97,6 +97,30 @@ def embed_grid(
     x = with_positions(config, tables.positions, with_vectors(vectors, x), positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
     return dropout(x, config.dropout, call.key).astype(config.dtype)
+
+
+def embed_network(
+    call: LayerCall,
+    network: Callable[..., Array],
+    first: list[Array | None],
+    pixels: Array | MaskedPixels,
+    positions: Array | None,
+    types: Array | None,
+) -> Array:
+    """pixels float [B,H,W,C] -> [B,T,D], as `tfm.embed` does: first vectors, then the last grid of a network row by
+    row; the network is a function of its parameters, options and pixels.
+
+    Raises ValueError for images of another size, and for masked patches.
+    """
+    params, options, config = call.params, call.options, call.config
+    if isinstance(pixels, MaskedPixels):
+        raise ValueError(
+            f"input={options.name} has no vector for masked patches; take input=patches and input.mask_token=true"
+        )
+    check_pixels(options, pixels, types)
+    x = as_sequence(network(params, options, pixels.astype(config.dtype)))
+    x = linear(params.projection, "BTc,cD->BTD", x).astype(jnp.float32)
+    return embed_grid(call, first, x, positions)
 
 
 def with_vectors(vectors: Sequence[Array | None], x: Array) -> Array:

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import as_sequence, largest_neighbours, weighted_squares
-from tfm.catalogue.inputs.patches import check_pixels, contents, embed_grid
+from tfm.catalogue.grid import largest_neighbours, weighted_squares
+from tfm.catalogue.inputs.patches import contents, embed_network
 from tfm.catalogue.options.pictures import SIDES, ResNet
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels
 from tfm.interfaces import Input, LayerCall
 from tfm.low_rank import kernel_of
 from tfm.norms import Norm, norm_specs
-from tfm.ops import Linear, broadcast_param, linear, linear_specs
+from tfm.ops import Linear, broadcast_param, linear_specs
 from tfm.params import ArraySpec, PyTree, bias_spec, scale_spec, vector_spec, weight_spec
 from tfm.sharding import reshape_rows, unshard_fsdp
 from tfm.tables.positions import POSITIONS
@@ -101,17 +101,8 @@ def embed(
     positions: Array | None = None,
     types: Array | None = None,
 ) -> Array:
-    """pixels float [B,H,W,C] -> [B,T,D], as `tfm.embed` does: [CLS], if any, then the last grid row by row.
-
-    Raises ValueError for images of another size, and for masked patches.
-    """
-    params, options, config = call.params, call.options, call.config
-    if isinstance(pixels, MaskedPixels):
-        raise ValueError("input=resnet has no vector for masked patches; take input=patches and input.mask_token=true")
-    check_pixels(options, pixels, types)
-    x = as_sequence(features(params, options, pixels.astype(config.dtype)))
-    x = linear(params.projection, "BTc,cD->BTD", x).astype(jnp.float32)
-    return embed_grid(call, [params.cls], x, positions)
+    """`embed_network`: [CLS], if any, then the last grid."""
+    return embed_network(call, features, [call.params.cls], pixels, positions, types)
 
 
 def features(params: ResNetEmbed, options: ResNet, pixels: Array) -> Array:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.grid import as_sequence, largest_neighbours, weighted_squares
-from tfm.catalogue.inputs.patches import check_pixels, contents, embed_grid
+from tfm.catalogue.grid import largest_neighbours, weighted_squares
+from tfm.catalogue.inputs.patches import contents, embed_network
 from tfm.catalogue.options.pictures import SIDES, ResNetV1
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels
@@ -17,7 +17,7 @@ from tfm.interfaces import Input, LayerCall
 from tfm.low_rank import kernel_of
 from tfm.norms import Norm, batch_norm, norm_specs
 from tfm.norms.batch import BatchStats
-from tfm.ops import Linear, expand_param, linear, linear_specs
+from tfm.ops import Linear, expand_param, linear_specs
 from tfm.params import PyTree, bias_spec, constant, fixed_spec, running_spec, scale_spec, weight_spec
 from tfm.tables.positions import POSITIONS
 
@@ -97,16 +97,8 @@ def embed(
     positions: Array | None = None,
     types: Array | None = None,
 ) -> Array:
-    """pixels float [B,H,W,C] -> [B,T,D], as `tfm.embed` does: the last grid row by row.
-
-    Raises ValueError for images of another size, and for masked patches.
-    """
-    params, options, config = call.params, call.options, call.config
-    if isinstance(pixels, MaskedPixels):
-        raise ValueError("input=resnet_v1 has no vector for masked patches; take input=patches, input.mask_token=true")
-    check_pixels(options, pixels, types)
-    x = as_sequence(features(params, options, pixels.astype(config.dtype)))
-    return embed_grid(call, [], linear(params.projection, "BTc,cD->BTD", x).astype(jnp.float32), positions)
+    """`embed_network`: the last grid."""
+    return embed_network(call, features, [], pixels, positions, types)
 
 
 def features(params: ResNetV1Embed, options: ResNetV1, pixels: Array) -> Array:

@@ -13,8 +13,33 @@ from tfm.options.slots import InputOptions
 SIDES = {"basic": (3, 3), "bottleneck": (1, 3, 1)}
 
 
+class _Network(PictureOptions):
+    """What options of a ResNet share."""
+
+    blocks: str
+    kind: Literal["bottleneck", "basic"]
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """Width and count of the blocks of each stage; none where the text does not say them."""
+        return number_pairs(self.blocks)
+
+    @property
+    def ratio(self) -> int:
+        """Width of a block over that of the convolutions inside."""
+        return 4 if self.kind == "bottleneck" else 1
+
+    def check_network(self, *counts: str) -> None:
+        """Raises ValueError for sides and counts below 1, sides above 65,536, and blocks that are not WIDTHxCOUNT."""
+        sides = ("size", "image_width", "channels")
+        check_minimum(self, **dict.fromkeys((*sides, *counts), 1))
+        check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
+        if not all(0 < width <= 1 << 16 and 0 < count <= 1 << 10 for width, count in self.stages or [(0, 0)]):
+            raise ValueError(f"blocks={self.blocks} must be WIDTHxCOUNT, joined by commas, such as 256x3,512x4")
+
+
 @frozen
-class ResNet(PictureOptions):
+class ResNet(_Network):
     """Convolutions, whose last grid a Transformer reads (hybrid: Dosovitskiy et al. 2021, section 3.1): blocks of
     group norm, ReLU and convolutions with standardized weights (BiT: Kolesnikov et al. 2020, section 3.2). With
     layers=0 it is a convolutional network alone.
@@ -48,10 +73,7 @@ class ResNet(PictureOptions):
 
     def __post_init__(self):
         check_fields(self)
-        sides = ("size", "image_width", "channels")
-        check_minimum(self, **dict.fromkeys((*sides, "groups"), 1))
-        check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
-        check_blocks(self.blocks)
+        self.check_network("groups")
         narrowest = math.gcd(*(width for width, _ in self.stages)) // self.ratio
         if narrowest % self.groups:
             groups = nearest_divisor(self.groups, max(1, narrowest))
@@ -66,16 +88,6 @@ class ResNet(PictureOptions):
             raise ValueError("layers=0 leaves no layer in which [CLS] reads the picture; add input.cls=false")
 
     @property
-    def stages(self) -> tuple[tuple[int, int], ...]:
-        """Width and count of the blocks of each stage; none where the text does not say them."""
-        return number_pairs(self.blocks)
-
-    @property
-    def ratio(self) -> int:
-        """Width of a block over that of the convolutions inside, and over that of the stem."""
-        return 4 if self.kind == "bottleneck" else 1
-
-    @property
     def patch_sides(self) -> tuple[int, int]:
         side = (4 if self.stem == "large" else 1) << (len(self.stages) - 1)
         return side, side
@@ -86,7 +98,7 @@ class ResNet(PictureOptions):
 
 
 @frozen
-class ResNetV1(PictureOptions):
+class ResNetV1(_Network):
     """Convolutions, whose last grid a Transformer reads: blocks of convolutions, each with a batch norm behind it, a
     shortcut and ReLU (He et al. 2016a, figure 5). Frozen norms are those of DETR (Carion et al. 2020, section 4).
 
@@ -115,35 +127,16 @@ class ResNetV1(PictureOptions):
 
     def __post_init__(self):
         check_fields(self)
-        sides = ("size", "image_width", "channels")
-        check_minimum(self, **dict.fromkeys((*sides, "stem"), 1))
-        check_maximum(self, "no image is as large", **dict.fromkeys(sides, 1 << 16))
+        self.check_network("stem")
         check_maximum(self, "no model is as large", stem=1 << 16)
-        check_blocks(self.blocks)
         if any(width % self.ratio for width, _ in self.stages):
             raise ValueError(f"blocks={self.blocks} must have widths that are multiples of {self.ratio}, or kind=basic")
         self.check_sides()
 
     @property
-    def stages(self) -> tuple[tuple[int, int], ...]:
-        """Width and count of the blocks of each stage."""
-        return number_pairs(self.blocks)
-
-    @property
-    def ratio(self) -> int:
-        """Width of a block over that of the convolutions inside."""
-        return 4 if self.kind == "bottleneck" else 1
-
-    @property
     def patch_sides(self) -> tuple[int, int]:
         side = 4 << (len(self.stages) - 1)
         return side, side
-
-
-def check_blocks(blocks: str) -> None:
-    """Raises ValueError for blocks of stages that are not WIDTHxCOUNT."""
-    if not all(0 < width <= 1 << 16 and 0 < count <= 1 << 10 for width, count in number_pairs(blocks) or [(0, 0)]):
-        raise ValueError(f"blocks={blocks} must be WIDTHxCOUNT, joined by commas, such as 256x3,512x4")
 
 
 @frozen

@@ -94,7 +94,7 @@ def record(argv):
         "board": options.board,
         "class": hardware,
         "minutes": round(seconds / 60, 2),
-        **_measure(options, rules.GOALS.get(digest), result, scores),
+        **_measure(options, rules.TEXTS.get(digest), result, scores),
         "seed": run.seed,
         "changed": options.changed,
         "text": digest,
@@ -107,12 +107,12 @@ def record(argv):
 
 
 def _measure(
-    options: RecordOptions, goal: rules.Goal | None, result: dict, scores: dict[str, float]
+    options: RecordOptions, text: rules.BoardText | None, result: dict, scores: dict[str, float]
 ) -> dict[str, object]:
     """What the board orders entries by, and whether the entry may stand there."""
     if options.board == "decoder":
         loss = result["eval_loss"]
-        return {"loss": loss, "counts": goal is not None and loss <= goal.loss and not options.trial}
+        return {"loss": loss, "counts": text is not None and loss <= text.loss and not options.trial}
     return {"mean": sum(scores.values()) / len(scores), "scores": scores, "counts": not options.trial}
 
 

@@ -9,7 +9,7 @@ from train import UserError
 from train.text.special import ROLES
 
 
-class Goal(NamedTuple):
+class BoardText(NamedTuple):
     """A text of the decoder's board.
 
     name: of the text, in sentences
@@ -21,9 +21,9 @@ class Goal(NamedTuple):
 
 
 # By the SHA-256 of the text.
-GOALS = {
-    "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed": Goal("tiny Shakespeare", 1.55),
-    "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0": Goal("the test set of WikiText-2", 1.35),
+TEXTS = {
+    "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed": BoardText("tiny Shakespeare", 1.55),
+    "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0": BoardText("the test set of WikiText-2", 1.35),
 }
 
 # Flags that bring knowledge from elsewhere, that change what is held out or how it is measured, or that take a run
@@ -109,8 +109,8 @@ def check_text(path: str, board: str) -> str:
     except OSError as error:
         raise UserError(f"--text={path} cannot be read ({error.strerror}); name one file") from error
     digest = hashlib.sha256(content).hexdigest()
-    if board == "decoder" and digest not in GOALS:
-        texts = " nor ".join(f"{goal.name} (SHA-256 {known[:12]}...)" for known, goal in GOALS.items())
+    if board == "decoder" and digest not in TEXTS:
+        texts = " nor ".join(f"{text.name} (SHA-256 {hashed[:12]}...)" for hashed, text in TEXTS.items())
         raise UserError(
             f"--text={path} is not {texts}; --board=decoder is about these texts; add --trial to try another"
         )

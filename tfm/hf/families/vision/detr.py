@@ -112,8 +112,8 @@ def _network_names(config: Config) -> dict[str, HfTensor]:
     table = dict(_convolution("encoder.embed.stem", "embedder.embedder", ("conv1", "bn1")))
     convolutions = 3 if network.kind == "bottleneck" else 2
     blocks = [(stage, index) for stage, (_, count) in enumerate(network.stages) for index in range(count)]
-    for number, (stage, index) in enumerate(blocks):
-        path, timm = f"encoder.embed.blocks.{number}", f"layer{stage + 1}.{index}"
+    for place, (stage, index) in enumerate(blocks):
+        path, timm = f"encoder.embed.blocks.{place}", f"layer{stage + 1}.{index}"
         name = f"encoder.stages.{stage}.layers.{index}"
         for part in range(convolutions):
             names = f"{timm}.conv{part + 1}", f"{timm}.bn{part + 1}"
