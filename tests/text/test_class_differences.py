@@ -313,3 +313,11 @@ def test_what_gpt_does_otherwise_is_said(tmp_path, changes, sentence):
     (path / "tokenizer.json").write_text(json.dumps(saved | {name: saved[name] | changes[name] for name in changes}))
     with pytest.warns(UserWarning, match=sentence):
         hf_tokenizer.read(path, SIZES)
+
+
+def test_two_tokens_with_one_id_are_said(tmp_path):
+    values = json.loads(llama()["tokenizer.json"])
+    values["model"]["vocab"]["b"] = values["model"]["vocab"]["c"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.warns(UserWarning, match="the vocabulary gives b and c the id 7, and may write one for the other"):
+        tokenizer_kinds.read_own(tmp_path / "tokenizer.json")

@@ -97,18 +97,32 @@ def guarded(build: "Callable[[], Tokenizer]") -> "Tokenizer":
     try:
         with suppress_output("tokenizers"):
             tokenizer = build()
-            ids = tokenizer.get_vocab().values()
+            vocab = tokenizer.get_vocab()
             tokenizer.encode("")
-            tokenizer.decode([min(ids, default=0)])
+            tokenizer.decode([min(vocab.values(), default=0)])
     except BaseException as error:
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"the tokenizers library refuses it: {error}") from error
-    if not ids:
+    if not vocab:
         raise ValueError(EMPTY)
-    if max(ids) > token_files.MAX_ID:
-        raise ValueError(f"it numbers a token {max(ids)}, more than {token_files.MAX_ID}")
+    if max(vocab.values()) > token_files.MAX_ID:
+        raise ValueError(f"it numbers a token {max(vocab.values())}, more than {token_files.MAX_ID}")
+    _warn_of_shared_ids(vocab)
     return tokenizer
+
+
+def _warn_of_shared_ids(vocab: dict[str, int]) -> None:
+    """Warns of two tokens with one id, of which chance decides which is written; also in transformers."""
+    by_id: dict[int, str] = {}
+    for token in sorted(vocab) if len(set(vocab.values())) < len(vocab) else ():
+        if (former := by_id.setdefault(vocab[token], token)) != token:
+            warnings.warn(
+                f"the vocabulary gives {former} and {token} the id {vocab[token]}, and may write one for the other; "
+                "correct it",
+                stacklevel=2,
+            )
+            return
 
 
 def read_own(path: Path):
