@@ -282,4 +282,8 @@ def test_runs_of_other_tasks_and_no_runs_are_refused():
         "error: --stride belongs to --task=lm or tag or span, and --run=mlm was trained for mlm\n",
     )
     code, _, err = call(main, "--task=mlm", "--init=bpe", "--data=text.txt")
-    assert (code, err.splitlines()[-1]) == (2, "error: --init=bpe holds no encoder; start from a run of another task")
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        "error: --init=bpe is a model that reads from left to right, and task=mlm predicts tokens from both sides; "
+        "start from an encoder",
+    )

@@ -25,6 +25,9 @@ class TaskOptions(Options):
     # Whether the model is a decoder, whose tokens see those before them alone.
     is_causal: ClassVar[bool] = False
 
+    # Whether a token is predicted from those before and behind it, which a causal model cannot do.
+    needs_both_sides: ClassVar[bool] = False
+
     # Whether rows are pictures, not texts.
     reads_pictures: ClassVar[bool] = False
 
@@ -60,6 +63,12 @@ class TaskOptions(Options):
             raise ValueError(
                 f"model.images={run.model.images.name} reads pictures beside texts, and task={self.name} does not; say "
                 "--task=contrast, or leave it out"
+            )
+        if self.needs_both_sides and run.model.head.causal:
+            origin = f"init={run.init} is a model that" if run.init else "model.head.causal=true"
+            raise ValueError(
+                f"{origin} reads from left to right, and task={self.name} predicts tokens from both sides; start from "
+                "an encoder"
             )
         self.check_task(run)
 

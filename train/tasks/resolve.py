@@ -63,7 +63,7 @@ _LISTED = (
 )
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
-PARTS = ("model.images.", "model.encoder.", "teacher.")
+PARTS = ("model.images.", "model.encoder.", "teacher.", "distributed.", "model.head.quer")
 
 # Flags of the processor of pictures, or of sounds.
 _OF_PROCESSING = ("task.pixels.", "task.colours", "task.grey", "task.resample", "task.sound.")

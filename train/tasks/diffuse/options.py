@@ -16,6 +16,7 @@ class Diffuse(TaskOptions):
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("tokens",)
+    needs_both_sides: ClassVar[bool] = True
 
     name: Literal["diffuse"] = tag("diffuse")
     times: Literal["counts", "spread", "random"] = "counts"

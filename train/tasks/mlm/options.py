@@ -1,6 +1,6 @@
 """The options of masked language modelling."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, frozen, tag
 from train.settings.task_options import TaskOptions
@@ -14,6 +14,8 @@ class Mlm(TaskOptions):
     whole_words: hide words, not pieces of them
     nsp: also predict whether two sentences follow each other; every row is such a pair
     """
+
+    needs_both_sides: ClassVar[bool] = True
 
     name: Literal["mlm"] = tag("mlm")
     rate: float = 0.15

@@ -25,6 +25,7 @@ class Rtd(TaskOptions):
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("tokens",)
+    needs_both_sides: ClassVar[bool] = True
 
     name: Literal["rtd"] = tag("rtd")
     rate: float = 0.15

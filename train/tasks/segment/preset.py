@@ -1,7 +1,5 @@
 """Presets of models that class pixels."""
 
-from collections.abc import Sequence
-
 from train.settings.recipes.fields import Preset
 from train.settings.recipes.pictures import QUICK_PIXELS, TRAINING, vit
 from train.settings.recipes.stages import segformer
@@ -20,13 +18,20 @@ _PHOTOGRAPHS = {
 }
 
 
-def _segformer(depths: Sequence[int], widths: Sequence[int], decoder: int) -> Preset:
-    """A SegFormer of 512 x 512 pixels (Xie et al. 2021, section 4.1 and table 6)."""
-    shape = segformer(depths, widths, (1, 2, 5, 8), (8, 4, 2, 1), decoder, size=512, patch=4)
-    values = {"model.drop_path": 0.1, "optim.rate": 6e-5, "optim.decay": 0.01, "optim.warmup": 1500, "steps": 160_000}
-    statistics = {"task.pixels.mean": "0.485,0.456,0.406", "task.pixels.std": "0.229,0.224,0.225"}
-    return shape | _PHOTOGRAPHS | values | statistics
-
+# SegFormer-B0 of 512 x 512 pixels (Xie et al. 2021, section 4.1 and table 6).
+_SEGFORMER_B0 = (
+    segformer((2, 2, 2, 2), (32, 64, 160, 256), (1, 2, 5, 8), (8, 4, 2, 1), decoder=256, size=512, patch=4)
+    | _PHOTOGRAPHS
+    | {
+        "model.drop_path": 0.1,
+        "optim.rate": 6e-5,
+        "optim.decay": 0.01,
+        "optim.warmup": 1500,
+        "steps": 160_000,
+        "task.pixels.mean": "0.485,0.456,0.406",
+        "task.pixels.std": "0.229,0.224,0.225",
+    }
+)
 
 PRESETS: dict[str, Preset] = {
     "segment-micro": _MASKS | vit(4, 64, 4, size=32, patch=4) | QUICK_PIXELS | {"task.cells": 4},
@@ -37,6 +42,5 @@ PRESETS: dict[str, Preset] = {
     "segment-ti": _MASKS | vit(12, 192, 3, size=224, patch=16) | _PHOTOGRAPHS,
     "segment-s": _MASKS | vit(12, 384, 6, size=224, patch=16) | _PHOTOGRAPHS,
     "segment-b": _MASKS | vit(12, 768, 12, size=224, patch=16) | _PHOTOGRAPHS,
-    "segformer-b0": _MASKS | _segformer((2, 2, 2, 2), (32, 64, 160, 256), 256),
-    "segformer-b2": _MASKS | _segformer((3, 4, 6, 3), (64, 128, 320, 512), 768),
+    "segformer-b0": _MASKS | _SEGFORMER_B0,
 }
