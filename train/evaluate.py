@@ -10,7 +10,6 @@ import dataclasses
 import math
 import sys
 from collections.abc import Mapping
-from typing import Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
@@ -25,7 +24,7 @@ from train.settings.limits import MAX_BEAMS
 from train.settings.predict import Weights
 from train.tasks import resolve, table
 from train.tasks.lm.options import MAX_SHOTS
-from train.tasks.translate.options import WRITTEN_METRICS
+from train.tasks.translate.options import WRITTEN_METRICS, Scores
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--weights=int8]
                                 [--stride=N | --shots=0,1,2 | --beams=N --against=FILE | --to=FILE --nbest=FILE]
@@ -71,7 +70,7 @@ class EvaluateOptions:
     shots: str | None = None
     beams: int = 5
     length_penalty: float = 0.6
-    scores: Literal["bleu", "rouge", "answers"] = "bleu"
+    scores: Scores = "bleu"
     source: str = ""
     target: str = ""
     against: str = ""

@@ -12,7 +12,8 @@ import tfm
 from tfm.hf import FAMILIES
 from tfm.hf.families.vision import detr
 from tfm.hf.tensors import Tensors, write
-from train.tasks.detect.task import DETECT, hf_run_values
+from train.tasks.detect.hf import run_values
+from train.tasks.detect.task import DETECT
 
 FAMILY = FAMILIES["detr"]
 HEAD = FAMILY.heads["DetrForObjectDetection"]
@@ -194,5 +195,5 @@ def test_a_run_of_a_folder_has_its_queries_and_the_size_of_its_processor():
     class Folder:
         hf_model, fields = config, {"image_size": 800}
 
-    assert hf_run_values("objects", Folder) == {"task.queries": 7, "task.layers": 3}
-    assert hf_run_values("classify", Folder) == {}
+    assert run_values("objects", Folder) == {"task.queries": 7, "task.layers": 3}
+    assert run_values("classify", Folder) == {}

@@ -81,6 +81,12 @@ class Labels:
         return index[name]
 
 
+def class_fields(classes: Sequence[str]) -> dict[str, object]:
+    """The fields of config.json that name classes, in the order of their numbers."""
+    numbers = {label: index for index, label in enumerate(classes)}
+    return {"id2label": {str(index): label for index, label in enumerate(classes)}, "label2id": numbers}
+
+
 def in_order_of_head(names: list[str], head: Sequence[str], log: Callable[[str], None], shared: str = "") -> list[str]:
     """The classes `names` of the data, in the order of a head that has them all, with the others of that head.
 

@@ -52,6 +52,12 @@ def reads_palette(model: Config) -> bool:
     return model.input.array_shape is None and not model.input.suffix
 
 
+def size_values(processor: AnyProcessor) -> dict[str, object]:
+    """Options of a model that reads the pictures of a processor."""
+    height, width = processor.shape
+    return {"model.input.size": height, "model.input.image_width": None if width == height else width}
+
+
 def picture_shape(model: Config) -> tuple[int, ...]:
     """Height, width and channels of the pictures that a model, or a tower, reads; of videos, frames before these."""
     options: Any = model.input

@@ -193,11 +193,13 @@ def read_hf(folder: Path, model: "Config") -> AnyProcessor:
 
 
 def save_hf(processor: AnyProcessor, task: MarksTexts, run: "Run", folder: Path):
-    """Writes preprocessor_config.json; the class of a detector makes boxes of what it says, too."""
-    fields = json.loads(to_text(processor))
-    if run.task.name == "detect":
-        fields |= {"image_processor_type": "DetrImageProcessor", "do_pad": False}
-    (folder / FILE).write_text(fields_text(fields))
+    """Writes preprocessor_config.json."""
+    write_fields(processor, folder)
+
+
+def write_fields(processor: AnyProcessor, folder: Path, **further: object):
+    """Writes preprocessor_config.json, with `further` fields of the class of a task."""
+    (folder / FILE).write_text(fields_text(json.loads(to_text(processor)) | further))
 
 
 # Of captions, whose pictures are never those of a palette, too.

@@ -32,7 +32,7 @@ from train import UserError
 from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
+from train.data.labels import Labels, LossFields, class_fields, class_weights, in_order_of_head, label_checker
 from train.data.processors import TOKENIZER
 from train.data.sources import files, generated, sources
 from train.data.synthetic.kept import kept
@@ -238,12 +238,7 @@ def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Facts) -> dict[st
     a run whose pairs are not joined."""
     if run.task.pairs != "joined":
         raise UserError(f"--task.pairs={run.task.pairs} reads a pair as two texts, and a folder of transformers as one")
-    labels = {str(index): label for index, label in enumerate(facts["classes"] or ["LABEL_0"])}
-    return {
-        "problem_type": HF_PROBLEMS[run.task.kind],
-        "id2label": labels,
-        "label2id": {label: int(index) for index, label in labels.items()},
-    }
+    return {"problem_type": HF_PROBLEMS[run.task.kind], **class_fields(facts["classes"] or ["LABEL_0"])}
 
 
 CLASSIFY = Task(

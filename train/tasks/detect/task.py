@@ -22,22 +22,21 @@ import tfm
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import in_order_of_head, label_checker
-from train.data.processors import has_file
 from train.data.sources.files import Row
 from train.files import cache
 from train.images import boxes, scenes, sheets, sources
 from train.images.model_processor import picture_shape, run_processor
-from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.metrics import detection
 from train.screens.console import Log
 from train.settings.schema import Run
+from train.tasks.detect import hf
 from train.tasks.detect.loss import L1, OVERLAP, answers, loss
 from train.tasks.detect.options import Detection
 from train.tasks.detect.predict import PREDICTOR, SHOWN, in_pixels
 from train.tasks.detect.rows import BoxRows
-from train.tasks.record import Facts, HfSource, Outcomes, Saved, Task, head_classes
+from train.tasks.record import Outcomes, Saved, Task, head_classes
 
 # Pictures of plots/boxes.png.
 _SHOWN = 12
@@ -240,25 +239,6 @@ def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[Bo
     sheets.boxes(np.stack(images), labelled, [""] * len(images), path)
 
 
-def hf_run_values(head: str, folder: HfSource) -> dict[str, object]:
-    """The queries and the layers of the decoder of a folder; where config.json says no size of pictures, that of its
-    processor."""
-    if head != "objects":
-        return {}
-    sizes = folder.hf_model.head
-    values: dict[str, object] = {"task.queries": sizes.queries, "task.layers": sizes.query_layers}
-    if "image_size" in folder.fields or not has_file(folder.path):
-        return values
-    height, width = folder.processor.shape
-    return values | {"model.input.size": height, "model.input.image_width": None if width == height else width}
-
-
-def hf_fields(run: Run[Detection], processor: ImageProcessor, facts: Facts) -> dict[str, object]:
-    """The names of classes in config.json."""
-    labels = {str(index): label for index, label in enumerate(facts["classes"])}
-    return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
-
-
 DETECT = Task(
     specs=specs,
     batch_spec=batch_spec,
@@ -269,7 +249,7 @@ DETECT = Task(
     corpus_metrics=corpus_metrics,
     baselines=baselines,
     report=report,
-    processor=IMAGE_PROCESSOR,
+    processor=hf.PROCESSOR,
     next_commands=(
         "predict --run={folder} --file='YOUR/*.jpg' --pictures=BOXES",
         "evaluate --run={folder} --data=YOUR/annotations.json --to=results.json",
@@ -280,6 +260,6 @@ DETECT = Task(
     draw_progress=draw_progress,
     contact_sheet=contact_sheet,
     hf_heads=("objects",),
-    hf_run_values=hf_run_values,
-    hf_fields=hf_fields,
+    hf_run_values=hf.run_values,
+    hf_fields=hf.fields,
 )

@@ -29,7 +29,7 @@ from tfm.models.classifier import both_logits, text_logits
 from tfm.ops import split
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import Labels, LossFields, class_weights, in_order_of_head, label_checker
+from train.data.labels import Labels, LossFields, class_fields, class_weights, in_order_of_head, label_checker
 from train.files import cache
 from train.images import drawings, moving, sheets, sources, videos
 from train.images.model_processor import picture_shape, run_processor
@@ -230,8 +230,7 @@ def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[Im
 
 def hf_fields(run: Run[Image], processor: AnyProcessor, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
-    labels = {str(index): label for index, label in enumerate(facts["classes"])}
-    return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+    return class_fields(facts["classes"])
 
 
 IMAGE = Task(

@@ -1,14 +1,15 @@
 """Folders of models that class pixels, of transformers: the processor of SegFormer, whose labels may be reduced."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfm.options.choices import check_type
 from train import UserError
+from train.data.labels import class_fields
 from train.data.processors import read_folder
-from train.images.palette import IMAGE_PROCESSOR, to_text
-from train.images.processor import FILE, ImageProcessor
+from train.images.model_processor import size_values
+from train.images.palette import IMAGE_PROCESSOR, write_fields
+from train.images.processor import ImageProcessor
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.tasks.record import Facts, HfSource
@@ -46,27 +47,20 @@ def run_values(head: str, folder: HfSource) -> dict[str, object]:
     values = {"task.ignore": ignore if 0 <= ignore < 256 else None}
     values["task.reduce_labels"] = read_folder(folder.path, "image_processor", _Labels.of).reduces
     if isinstance(folder.processor, ImageProcessor):
-        height, width = folder.processor.shape
-        values |= {"model.input.size": height, "model.input.image_width": None if width == height else width}
+        values |= size_values(folder.processor)
     return values
 
 
 def fields(run: Run[PixelClasses], processor: ImageProcessor, facts: Facts) -> dict[str, object]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
-    labels = {str(index): label for index, label in enumerate(facts["classes"])}
-    return {
-        "id2label": labels,
-        "label2id": {label: int(index) for index, label in labels.items()},
-        "semantic_loss_ignore_index": _NOTHING if run.task.ignore is None else run.task.ignore,
-    }
+    ignored = _NOTHING if run.task.ignore is None else run.task.ignore
+    return {**class_fields(facts["classes"]), "semantic_loss_ignore_index": ignored}
 
 
 def save_processor(processor: ImageProcessor, task: MarksTexts, run: Run[PixelClasses], folder: Path):
     """Writes preprocessor_config.json: the class of SegFormer, which crops nothing, where nothing is cropped."""
-    written = json.loads(to_text(processor)) | {"do_reduce_labels": run.task.reduce_labels}
-    if processor.crop is None:
-        written["image_processor_type"] = "SegformerImageProcessor"
-    (folder / FILE).write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
+    of_class = {"image_processor_type": "SegformerImageProcessor"} if processor.crop is None else {}
+    write_fields(processor, folder, do_reduce_labels=run.task.reduce_labels, **of_class)
 
 
 PROCESSOR = IMAGE_PROCESSOR._replace(save_hf=save_processor)

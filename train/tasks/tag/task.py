@@ -23,7 +23,7 @@ from train import UserError
 from train.data import text_rows
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import in_order_of_head
+from train.data.labels import class_fields, in_order_of_head
 from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
 from train.data.synthetic.kept import kept
@@ -233,11 +233,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
 
 def hf_fields(run: Run[Tag], tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
-    names = facts["classes"]
-    return {
-        "id2label": {str(index): label for index, label in enumerate(names)},
-        "label2id": {label: index for index, label in enumerate(names)},
-    }
+    return class_fields(facts["classes"])
 
 
 TAG = Task(

@@ -12,6 +12,8 @@ from train.settings.task_options import TaskOptions
 # --task.early-stopping, and what `tfm.Beam` calls it.
 EARLY_STOPPING: Mapping[str, bool | str] = {"yes": True, "no": False, "likely": "likely"}
 
+Scores = Literal["bleu", "rouge", "answers"]
+
 # The metrics of written texts by --task.scores, the first of which test sets have too.
 SCORES: Mapping[str, tuple[str, ...]] = {
     "bleu": ("bleu", "chrf"),
@@ -52,7 +54,7 @@ class Translate(TaskOptions):
     target: str = "de"
     long: Literal["drop", "error"] = "drop"
     smoothing: float = 0.1
-    scores: Literal["bleu", "rouge", "answers"] = "bleu"
+    scores: Scores = "bleu"
     bleu: int = 200
     beams: int = 5
     length_penalty: float = 0.6
